@@ -21,53 +21,54 @@ use crate::outputs;
 use crate::provenance;
 use crate::workers::workers;
 
-/// What to do beside mapping.
+/// Options of an alignment.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlignSettings {
-    /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
+    /// Write each event's correction to the output, as `timestamp_correction_ns`.
     pub annotate: bool,
-    /// Write the run's snapshot pairs into the output, as the plane `/host:snapshots` of an XSpace.
-    /// A trace that has this plane is refused: what stands in it is the profiler's, or was taken
-    /// beside it.
+    /// Write the run's snapshot pairs to the output, as the plane `/host:snapshots` of an XSpace.
+    /// Traces that already have this plane are refused: its content comes from the profiler, or was
+    /// taken alongside it.
     pub embed_snapshots: bool,
-    /// Write valid JSON where a trace holds values that are not, such as `NaN`; without it they are
-    /// passed on and counted.
+    /// Replace invalid JSON values in traces, such as `NaN`; otherwise they are passed on and
+    /// counted.
     pub repair: bool,
 }
 
-/// One trace that was written.
+/// One trace written.
 #[derive(Clone, Debug)]
 pub struct Aligned<'a> {
     /// The input, its map and its notes.
     pub calibrated: &'a CalibratedTrace,
-    /// The file that was written.
+    /// The file written.
     pub output: PathBuf,
-    /// The content of its statistics file.
+    /// Content of the statistics file.
     pub stats: AlignmentStats,
 }
 
-/// Traces being aligned, several at once: nothing is written before the first [`Iterator::next`],
-/// and after an error no further ones are begun.
+/// An alignment in progress, several traces at a time. Nothing is written before the first
+/// [`Iterator::next`], and no further trace is started after an error.
 #[derive(Debug)]
 #[must_use = "traces are written as the iterator is driven"]
 pub struct Aligning<'a> {
     calibrated: &'a Calibrated,
     outputs: Vec<PathBuf>,
     options: RewriteOptions<'static>,
-    /// By trace: what is written into its output.
+    /// Pairs written to the output, by trace.
     snapshots: Vec<Vec<ClockPair>>,
     next: usize,
-    /// Written already, not yet told; an error after all that were written beside it.
+    /// Results that have not been returned yet; an error comes after everything written
+    /// concurrently.
     done: VecDeque<Result<Aligned<'a>, Error>>,
-    /// Outputs that are whole.
+    /// Outputs that are complete.
     written: Vec<PathBuf>,
-    /// Removes an output folder into which nothing came.
+    /// Removes a new output folder if it stays empty.
     _folders: NewFolders,
 }
 
-/// Aligns every trace into `output`: a file for a single trace, else a directory, which is made.
-/// Each output appears when it is whole, and its statistics with it; after an error nothing more is
-/// begun, and what is written stays.
+/// Aligns every trace into `output`: a file for a single trace, otherwise a directory, which is
+/// created. Each output appears together with its statistics when it is complete. After an error no
+/// further trace is started, and outputs already written remain.
 ///
 /// ```
 /// use probe_sync_trace::{AlignSettings, ClockSource, Request, align, calibrate};
@@ -88,9 +89,10 @@ pub struct Aligning<'a> {
 /// ```
 ///
 /// # Errors
-/// A trace whose clock is not known; outputs that would overwrite an input or each other. While it
-/// runs: those of the formats, with file and byte, and of writing; [`Error::Unfinished`] where
-/// other outputs are written already: these come before it.
+/// Fails if a trace's clock is unknown, or if outputs would overwrite an input or each other.
+/// During iteration: errors of the formats, with file and byte offset, and of writing;
+/// [`Error::Unfinished`] if other outputs have been written already, in which case these are
+/// returned first.
 pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSettings) -> Result<Aligning<'a>, Error> {
     if let Some(unknown) = calibrated.traces.iter().find(|trace| trace.map.is_none()) {
         let reason = unknown.notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
@@ -121,8 +123,8 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
     })
 }
 
-/// The pairs that belong into a trace's output: those taken while it was recorded, and a minute
-/// around.
+/// Returns the pairs for a trace's output: those taken during its recording, and within a minute of
+/// it.
 fn embedded(calibrated: &CalibratedTrace) -> Result<Vec<ClockPair>, Error> {
     let CalibratedTrace { trace, snapshots, .. } = calibrated;
     let refuse = |why: &str| {
@@ -173,8 +175,8 @@ impl<'a> Iterator for Aligning<'a> {
 }
 
 impl<'a> Aligning<'a> {
-    /// Takes what a batch came to: its outputs, then the first error, which says what is written,
-    /// and is the last that is told.
+    /// Adds the results of a batch: its outputs, then the first error, which lists what has been
+    /// written and is the last item.
     fn take(&mut self, batch: Vec<Result<Aligned<'a>, Error>>) {
         let mut failed = None;
         for result in batch {
@@ -232,8 +234,8 @@ fn write(
     Ok(stats)
 }
 
-/// One base for several nodes whose format needs one, because viewers draw each host from its own
-/// session start: the earliest start after mapping.
+/// Returns a common base if several nodes have a format that needs one, because viewers draw each
+/// host from its own session start: the earliest start after mapping.
 fn common_base(traces: &[CalibratedTrace]) -> Result<Option<i64>, Error> {
     let mixed = traces.windows(2).any(|pair| pair[0].trace.format != pair[1].trace.format);
     if traces.len() < 2 || mixed {
@@ -251,5 +253,6 @@ fn common_base(traces: &[CalibratedTrace]) -> Result<Option<i64>, Error> {
     Ok(earliest)
 }
 
-/// Snapshot pairs are taken every few seconds: those beside the trace belong to it, too.
+/// Snapshot pairs are taken every few seconds, so those shortly before and after the trace belong
+/// to it too.
 const AROUND_PS: Picoseconds = 60_000_000_000_000;

@@ -26,15 +26,15 @@ use crate::paired::pairing;
 pub struct Verdict<'a> {
     calibrated: &'a Calibrated,
     pairing: Pairing,
-    /// Each operation was judged by clocks that were learnt from others.
+    /// True if each operation was judged by clocks that were determined from the others.
     is_held_out: bool,
-    /// The check of the times as they are in the files, where there is one of corrected times too.
+    /// Check of the times as recorded, if the corrected times are checked too.
     pub before: Option<CheckReport>,
-    /// The check that counts.
+    /// The decisive check.
     pub result: CheckReport,
 }
 
-/// Judges happens-before on the times as they are and, where clocks are known, on the corrected
+/// Judges happens-before order on the times as recorded and, if clocks are known, on the corrected
 /// ones.
 ///
 /// ```
@@ -83,8 +83,8 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
     Verdict { calibrated, pairing, before, result, is_held_out }
 }
 
-/// A trace's times as they are in the file. On a clock that counts from the machine's start they
-/// say nothing next to those of other hosts (`unrelated`).
+/// Returns a trace's times as recorded. Times on a clock that counts from boot cannot be compared
+/// with those of other hosts (`unrelated`).
 fn as_is(calibrated: &CalibratedTrace, unrelated: bool) -> Option<Box<MapTime<'_>>> {
     let has_raw = !calibrated.trace.facts.since_boot.is_empty();
     Some(Box::new(move |at| {
@@ -95,29 +95,29 @@ fn as_is(calibrated: &CalibratedTrace, unrelated: bool) -> Option<Box<MapTime<'_
 }
 
 impl Verdict<'_> {
-    /// What it comes to.
+    /// Returns the outcome.
     pub fn outcome(&self) -> Outcome {
         self.result.outcome()
     }
 
-    /// The verdict in a sentence, the worst broken edges, and a table of operations.
+    /// Returns the verdict in a sentence, the worst broken edges, and a table of operations.
     pub fn text(&self) -> String {
         collectives::table(self.before.as_ref(), &self.result)
     }
 
-    /// The verdict, the worst broken edges and the table of operations; one line counts what could
-    /// not be judged.
+    /// Returns the verdict, the worst broken edges and the table of operations; one line counts
+    /// what could not be judged.
     pub fn brief(&self) -> String {
         collectives::brief(self.before.as_ref(), &self.result)
     }
 
-    /// Every broken edge in a line, with its times and uncertainty.
+    /// Returns one line per broken edge, with its times and uncertainty.
     pub fn details(&self) -> String {
         collectives::details(&self.result)
     }
 
-    /// What limits the verdict: traces that are left out, are beyond the measured offsets, or have
-    /// devices whose times are early.
+    /// Returns what limits the verdict: traces that were omitted, extend beyond the measured
+    /// offsets, or have devices with early times.
     pub fn remarks(&self) -> Vec<String> {
         let known = self.before.is_some();
         let remark = |CalibratedTrace { trace, map, clock, measured, .. }: &CalibratedTrace| {
@@ -148,28 +148,27 @@ impl Verdict<'_> {
             .collect()
     }
 
-    /// Traces of which the launches show that a device's times are early. It changes no verdict: by
-    /// how much other kernels are early is not known, and what would be allowed for it could hide a
-    /// clock that is wrong.
+    /// Lists traces whose launches show that a device's times are early. This does not affect the
+    /// verdict: how early other kernels are is unknown, and an allowance could hide a wrong clock.
     fn early_devices(&self) -> Option<String> {
         let traces = self.calibrated.traces.iter().map(|of| &of.trace);
         let found = traces.map(|trace| (trace.path.display().to_string(), trace.facts.before_launch()));
         early_devices::told(found, "a broken edge there may be caused by this and not by a clock")
     }
 
-    /// Writes both checks as JSON, and beside them the sums that the XLA distributed profiler's
+    /// Writes both checks as JSON, together with the sums that the XLA distributed profiler's
     /// `validate_collectives.py` writes: `violations` are broken edges that uncertainty does not
-    /// explain, `overlaps` the other edges, `warnings` what could not be judged, `gap_count` and
+    /// explain, `overlaps` all other edges, `warnings` what could not be judged, `gap_count` and
     /// `avg_gap_ns` the starts of operations of all ranks.
     ///
     /// # Errors
-    /// The file would overwrite an input, or cannot be written.
+    /// Fails if the file would overwrite an input or cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         self.calibrated.refuse_overwriting(&[path.to_owned()])?;
         outputs::write_json(path, &self.document())
     }
 
-    /// What [`Self::write`] writes.
+    /// Returns the document that [`Self::write`] writes.
     pub fn document(&self) -> VerdictDocument<'_> {
         let result = &self.result;
         VerdictDocument {
@@ -186,27 +185,27 @@ impl Verdict<'_> {
     }
 }
 
-/// A verdict as JSON.
+/// Output of `probe_sync check --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerdictDocument<'a> {
-    /// Raised when a field changes its meaning or goes.
+    /// Version of this document; raised when a field is removed or changes its meaning.
     schema: u32,
-    /// The check of the times as they are in the files, where there is one of corrected times too.
+    /// Check of the times as recorded, if the corrected times are checked too.
     before: Option<&'a CheckReport>,
-    /// The check that counts.
+    /// The decisive check.
     result: &'a CheckReport,
     /// Broken edges that uncertainty does not explain.
     violations: usize,
-    /// The other edges.
+    /// All other edges judged.
     overlaps: usize,
-    /// What could not be checked.
+    /// Edges and parts that could not be judged.
     warnings: u64,
     /// Operations whose starts are known on all ranks.
     gap_count: usize,
-    /// Mean of the latest start minus the earliest over these, ns.
+    /// Mean over these operations of the latest start minus the earliest, ns.
     avg_gap_ns: f64,
-    /// What of the traces was not looked at.
+    /// Traces and events that were not examined.
     omitted: Omitted,
 }
 
@@ -227,8 +226,8 @@ mod tests {
 
     const GROUPS: [&str; 2] = ["[0, 1, 2]", "[0, 2]"];
 
-    /// Rank `rank` of three, whose clock is 1 ms ahead of the one before: sums in the group of all,
-    /// and sums without a number that may be of either group.
+    /// Trace of rank `rank` of three, whose clock is 1 ms ahead of the previous rank's: sums in the
+    /// group of all, and sums without a number that may belong to either group.
     fn trace(folder: &Path, rank: u32) -> PathBuf {
         let kernel = |name: &str, ts: u32, args: &str| {
             let ts = ts + 1000 * rank;

@@ -10,54 +10,54 @@ use crate::clocks::{Extrapolated, NodeClock, Span, Tie};
 use crate::model::{Picoseconds, TraceClock, UNIX_TIME_MIN_PS};
 use crate::nodes::{NodeTrace, SettledBy};
 
-/// What aligning a trace did: the content of `alignment_stats.json`.
+/// Statistics of the alignment of one trace: the content of `alignment_stats.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AlignmentStats {
-    /// The node whose clock the trace was on; None where no node's offsets were applied.
+    /// Node whose clock the trace was on; `None` (JSON: null) if no node's offsets were applied.
     pub node: Option<u32>,
-    /// What settled that it is this node: `--nodes`, the host, the rank.
+    /// How the node was determined: `--nodes`, the host, the rank.
     pub node_settled_by: Option<String>,
-    /// What ties its times to that node's system clock; None where the clock is not known.
+    /// What ties the times to the node's system clock; `None` (JSON: null) if the clock is unknown.
     pub tied_by: Option<Tie>,
-    /// Events, as the format counts them.
+    /// Number of events, as the format counts them.
     pub events: u64,
-    /// Events whose times cannot be believed, which are not in the output; a note says so.
+    /// Events omitted from the output because of implausible times; a note describes them.
     pub left_out: u64,
-    /// Times that were mapped: lines, starts and ends.
+    /// Number of times mapped: lines, starts and ends.
     pub times: u64,
-    /// Times held back so that order on a line is kept; 0 on a continuous map.
+    /// Times adjusted to keep the order on a line; 0 on a continuous map.
     pub clamped: u64,
-    /// Times before the node was first measured, from the start of its first window, or before the
-    /// first pair that its clock is tied by.
+    /// Times before the start of the node's first window, or before the first pair of its clock.
     pub extrapolated_before: u64,
-    /// Times after the end of its last window, or after the last pair.
+    /// Times after the end of the node's last window, or after the last pair of its clock.
     pub extrapolated_after: u64,
-    /// Of these, times within the measurement that lie before the first or after the last pair.
+    /// Extrapolated times within the measured span that lie before the first or after the last
+    /// pair.
     #[serde(skip)]
     pub beyond_pairs: u64,
-    /// Smallest, median and largest correction (new time minus old), ns; None where times went from
-    /// one clock to another.
+    /// Smallest, median and largest correction (new time minus old), ns; `None` (JSON: null) if
+    /// times were moved from one clock to another.
     pub correction_ns: Option<[f64; 3]>,
-    /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) where the clock is
-    /// not known.
+    /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) if the clock is
+    /// unknown.
     pub uncertainty_ns: f64,
-    /// The base of the output's times, ns.
+    /// Base of the output's times, ns.
     pub base_ns: Option<i64>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// A map that counts what it does.
+/// A map that keeps statistics.
 pub(crate) struct Counting<'a> {
     cursor: Cursor<'a>,
-    /// For times on a clock that counts from the machine's start.
+    /// Map of times on a clock that counts from boot.
     raw: Option<Cursor<'a>>,
-    /// All times are on such a clock.
+    /// True if all times are on such a clock.
     of_boot: bool,
-    /// When the node was measured, on its own clock.
+    /// Measured span of the node, on its own clock.
     measured: Option<Span>,
-    /// How the trace's times get there.
+    /// Clock through which the trace's times are mapped.
     clock: Option<&'a NodeClock>,
     stats: AlignmentStats,
     least: Picoseconds,
@@ -68,7 +68,7 @@ pub(crate) struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    /// A count of nothing yet, of a trace on this clock.
+    /// Creates empty statistics for a trace on this clock.
     pub(crate) fn new(of: TraceClock, map: &'a TimeMap, clock: Option<&'a NodeClock>, measured: Option<Span>) -> Self {
         Self {
             of_boot: of != TraceClock::System,
@@ -115,7 +115,7 @@ impl<'a> Counting<'a> {
         mapped.time_ps
     }
 
-    /// What was counted of this trace.
+    /// Returns the statistics of this trace.
     pub(crate) fn stats(mut self, trace: &NodeTrace) -> AlignmentStats {
         if trace.settled_by != SettledBy::Nothing {
             self.stats.node = Some(trace.node);

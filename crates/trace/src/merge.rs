@@ -29,53 +29,53 @@ use crate::perfetto_tar::{self, TarReport};
 use crate::provenance;
 use crate::write::OutputFormat;
 
-/// What to do beside mapping and joining.
+/// Options of a merge.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MergeSettings {
     /// Layout of XSpace planes.
     pub layout: PlaneLayout,
     /// Merge nodes without a map too.
     pub allow_uncalibrated: bool,
-    /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
+    /// Write each event's correction to the output, as `timestamp_correction_ns`.
     pub annotate: bool,
-    /// The schema that databases are to have; None: that which all have.
+    /// Schema of the databases; `None`: the one that all have in common.
     pub schema: Option<String>,
-    /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
+    /// Omit tables in databases that are not the profiler's, instead of refusing them.
     pub drop_foreign: bool,
-    /// Write valid JSON where a Kineto trace holds values that are not, such as `NaN`; without it
-    /// they are passed on and counted.
+    /// Replace invalid JSON values in Kineto traces, such as `NaN`; otherwise they are passed on
+    /// and counted.
     pub repair: bool,
-    /// Add a track that says who was late to each collective.
+    /// Add a track that marks the late ranks of each collective.
     pub mark_late: Option<LatenessSettings>,
-    /// What is to be in the output.
+    /// Filter of the output's content.
     pub filter: FilterSettings,
 }
 
-/// What merging did.
+/// Results of a merge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MergeReport {
-    /// Per trace that was written, in the order of [`Calibrated::traces`].
+    /// Statistics of each trace written, in the order of [`Calibrated::traces`].
     pub traces: Vec<AlignmentStats>,
-    /// The places of these traces among [`Calibrated::traces`]: all, unless some ranks were chosen.
+    /// Indices of these traces in [`Calibrated::traces`]: all, unless ranks were selected.
     #[serde(skip)]
     pub written: Vec<usize>,
-    /// The common base, ns.
+    /// Common base of the output's times, ns.
     pub base_ns: i64,
-    /// Traces whose clock is not known.
+    /// Traces with unknown clocks.
     pub uncalibrated: Vec<String>,
-    /// What the user should know of the output.
+    /// Notes for the user on the output.
     pub notes: Vec<String>,
-    /// What a TAR says of the clocks of its traces; None for any other output.
+    /// Clock relations that a TAR of traces states; `None` (JSON: null) for any other output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tar: Option<TarReport>,
-    /// What was left out; None where nothing was to be.
+    /// Events and traces removed by the filter; `None` (JSON: null) if none was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterReport>,
 }
 
-/// Merges all traces, each through its map, into `output`, which appears when it is whole; its
-/// statistics are beside it.
+/// Merges all traces, each through its map, into `output`, which appears with its statistics when
+/// it is complete.
 ///
 /// ```
 /// use probe_sync_trace::{ClockSource, MergeSettings, Request, calibrate, merge};
@@ -102,8 +102,9 @@ pub struct MergeReport {
 /// ```
 ///
 /// # Errors
-/// Traces of two formats into a file of one of them, a node without a map where that is not
-/// allowed, an output that would overwrite an input, and whatever reading and writing meet.
+/// Fails if traces of two formats are to be merged into a file of one of them, if a node has no map
+/// and that is not allowed, if an output would overwrite an input, and on errors of reading and
+/// writing.
 pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) -> Result<MergeReport, Error> {
     calibrated.refuse_overwriting(&[output.to_owned()])?;
     let all = calibrated;
@@ -160,7 +161,7 @@ fn merge_some(
     merge_within(format, calibrated, output, settings, Within { uncalibrated, filter, marks })
 }
 
-/// What goes with a merge into the inputs' own format.
+/// Additional content of a merge into the inputs' own format.
 struct Within<'a> {
     uncalibrated: Vec<String>,
     filter: Option<Rc<JobFilter>>,
@@ -201,7 +202,7 @@ fn merge_within(
     Ok(report)
 }
 
-/// The traces of some ranks; of a trace that states none its node counts.
+/// Selects the traces of some ranks; a trace without a rank counts by its node.
 fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error> {
     let known: Vec<u32> = calibrated.traces.iter().map(|of| of.trace.rank_part).collect();
     let absent = ranks.without_any(&known);
@@ -219,7 +220,7 @@ fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error>
     Ok(some)
 }
 
-/// Writes an output until it has the size that was allowed.
+/// Writes an output repeatedly until it is within the size limit.
 fn attempts<T>(
     filter: Option<&JobFilter>,
     output: &Path,
@@ -242,7 +243,7 @@ fn attempts<T>(
     }
 }
 
-/// Refuses filters of events where an output takes whole traces only.
+/// Refuses filters of events for outputs that take whole traces only.
 fn refuse_filter(output: &Path, settings: &MergeSettings, reason: &str) -> Result<(), Error> {
     match settings.filter.flag() {
         None => Ok(()),
@@ -256,8 +257,8 @@ fn refuse_filter(output: &Path, settings: &MergeSettings, reason: &str) -> Resul
     }
 }
 
-/// The viewers' format that an output's ending asks for; none where the output is a trace of the
-/// inputs' own format.
+/// Returns the viewer format that an output's ending selects; `None` if the output is a trace in
+/// the inputs' own format.
 pub(crate) fn format_for_viewers(output: &Path, all_kineto: bool) -> Option<OutputFormat> {
     let name = output.file_name()?.to_string_lossy().to_lowercase();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
@@ -273,7 +274,7 @@ pub(crate) fn all_kineto<'a>(formats: impl IntoIterator<Item = &'a dyn TraceForm
     formats.into_iter().all(|format| format == kineto)
 }
 
-/// Refuses what only merges within one format can do.
+/// Refuses settings that only merges within one format support.
 fn refuse_settings(output: &Path, settings: &MergeSettings) -> Result<(), Error> {
     let MergeSettings { layout, annotate, schema, .. } = settings;
     let asked = [
@@ -292,7 +293,7 @@ fn refuse_settings(output: &Path, settings: &MergeSettings) -> Result<(), Error>
     }
 }
 
-/// The track that says who was late, as a trace of the inputs' format.
+/// Returns the track of late ranks as a trace in the inputs' format.
 fn marks_of_format(
     calibrated: &Calibrated,
     format: &dyn TraceFormat,
@@ -313,7 +314,7 @@ fn marks_of_format(
     }
 }
 
-/// Refuses a track where an output has none.
+/// Refuses a track of late ranks for outputs without such tracks.
 fn refuse_marks(output: &Path, settings: &MergeSettings) -> Result<(), Error> {
     match settings.mark_late {
         None => Ok(()),
@@ -327,7 +328,7 @@ fn no_place_for_marks(output: &Path) -> Error {
     Error::Request { problem }
 }
 
-/// Writes traces of any formats into a file of a viewer's format.
+/// Writes traces of any formats into a file for viewers.
 fn merge_for_viewers(
     calibrated: &Calibrated,
     output: Output,
@@ -349,7 +350,7 @@ fn merge_for_viewers(
     Ok(report)
 }
 
-/// Puts Perfetto traces as they are into one TAR, with what relates their clocks.
+/// Writes unchanged Perfetto traces into one TAR, with the relations of their clocks.
 fn merge_side_by_side(
     calibrated: &Calibrated,
     output: &Path,
@@ -389,8 +390,8 @@ fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Er
     }
 }
 
-/// Writes the output, with a trace of marks that is on the common clock already; what the format
-/// says of it, and what was done to each trace.
+/// Writes the output, including a trace of marks already on the common clock, and returns the
+/// format's notes and the statistics of each trace.
 fn write(
     format: &dyn TraceFormat,
     calibrated: &Calibrated,

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// What of the traces is in no result.
+/// Traces and events that are missing from every result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Omitted {
-    /// Traces that cannot be read, where the request allows to leave them out; else one refuses
-    /// all.
+    /// Traces that cannot be read, if the request allows omitting them; otherwise one such trace is
+    /// an error.
     pub traces: Vec<OmittedTrace>,
-    /// Events of the others.
+    /// Omitted events of the other traces.
     pub events: Vec<OmittedEvents>,
 }
 
@@ -24,20 +24,20 @@ pub struct Omitted {
 pub struct OmittedTrace {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// What is wrong with the trace.
     pub reason: String,
 }
 
-/// Events whose times cannot be believed.
+/// Events with implausible times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OmittedEvents {
     /// The file.
     pub path: PathBuf,
-    /// The rank that wrote it, where known.
+    /// Rank that wrote the file, if known.
     pub rank: Option<u32>,
-    /// What is wrong with their times, as in `with a negative length`.
+    /// What is wrong with the times, such as `with a negative length`.
     pub reason: &'static str,
-    /// How many there are.
+    /// Number of events.
     pub events: u64,
 }

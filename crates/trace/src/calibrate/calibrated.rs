@@ -15,48 +15,48 @@ use crate::omitted::{Omitted, OmittedEvents, OmittedTrace};
 /// Traces with the maps from their timelines to the reference clock.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
-    /// In order of nodes, then ranks.
+    /// The traces, in order of nodes, then ranks.
     pub traces: Vec<CalibratedTrace>,
-    /// How the clocks were learnt.
+    /// How the clocks were determined.
     pub method: &'static str,
-    /// Which clock the times are on afterwards.
+    /// Clock of the mapped times.
     pub timeline: String,
-    /// Worth telling the user, of no trace in particular.
+    /// Notes for the user that concern no particular trace.
     pub notes: Vec<String>,
-    /// What probably has to be changed.
+    /// Problems that the user should probably fix.
     pub warnings: Vec<String>,
     /// Traces that could not be read.
     pub(crate) unread: Vec<OmittedTrace>,
-    /// What the collectives say about the clocks, where they were asked.
+    /// Clock estimates from the collectives, if requested.
     pub collectives: Option<CollectiveOffsets>,
-    /// The hosts of nodes, as the run recorded them.
+    /// Hosts of the nodes, as recorded by the run.
     pub(crate) hosts: BTreeMap<u32, String>,
-    /// The caller named something that clocks are learnt from.
+    /// True if the caller named a source for the clocks.
     pub(crate) has_source: bool,
-    /// Files that were read beside the traces; no output may be one of them.
+    /// Other files read; no output may overwrite them.
     pub(crate) inputs: Vec<PathBuf>,
 }
 
 /// One trace and its clock.
 #[derive(Clone, Debug)]
 pub struct CalibratedTrace {
-    /// The trace, and whose it is.
+    /// The trace and its node.
     pub trace: NodeTrace,
-    /// From its timeline to the reference clock; None where the node's clock is not known.
+    /// Map from its timeline to the reference clock; `None` if the node's clock is unknown.
     pub map: Option<TimeMap>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// How the map came about, and the maps of planes that are on another clock than the file.
+    /// Origin of the map, and the maps of planes on another clock than the file.
     pub(crate) clock: Option<NodeClock>,
-    /// Pairs of its node's tracer clock and system clock from elsewhere than the trace.
+    /// Pairs of the node's tracer and system clocks from a source other than the trace.
     pub(crate) snapshots: Option<Snapshots>,
-    /// From when until when its node was measured, on the node's own system clock; None where no
-    /// measurement is known of.
+    /// Measured span of its node, on the node's own system clock; `None` if no measurement is
+    /// known.
     pub(crate) measured: Option<Span>,
 }
 
 impl Calibrated {
-    /// Returns what of the traces is in no result.
+    /// Returns the traces and events that are missing from every result.
     pub fn omitted(&self) -> Omitted {
         let events = self.traces.iter().flat_map(|of| {
             let (path, facts) = (&of.trace.path, &of.trace.facts);
@@ -70,23 +70,24 @@ impl Calibrated {
         Omitted { traces: self.unread.clone(), events: events.collect() }
     }
 
-    /// The refusal of traces whose clock is not known: of the request, where it named nothing to
-    /// learn clocks from.
+    /// Returns the error for traces with unknown clocks; it concerns the request if that named no
+    /// source for the clocks.
     pub(crate) fn no_clock(&self, problem: String) -> Error {
         if self.has_source { Error::Nodes { problem } } else { Error::Request { problem } }
     }
 }
 
 impl CalibratedTrace {
-    /// A trace whose clock is not known.
+    /// Creates a trace with an unknown clock.
     pub(crate) fn unknown(trace: NodeTrace, snapshots: Option<Snapshots>) -> Self {
         let notes = [&trace.facts.notes[..], &trace.facts.warnings].concat();
         Self { map: None, notes, clock: None, snapshots, measured: None, trace }
     }
 
-    /// Where the trace's times are on the reference clock, and how surely; None where its clock is
-    /// not known. A trace that was aligned before is there already, as surely as it says; one that
-    /// does not say it is known no better than not at all.
+    /// Returns a function from the trace's times to the reference clock with their uncertainty;
+    /// `None` if its clock is unknown. Times of a trace that was aligned before are returned
+    /// unchanged, with the uncertainty that it states; without a stated one they are treated as
+    /// unknown.
     pub(crate) fn look(&self) -> Option<Box<MapTime<'_>>> {
         match (&self.clock, &self.trace.facts.aligned_to) {
             (Some(clock), _) => Some(look(clock)),
@@ -96,12 +97,12 @@ impl CalibratedTrace {
     }
 }
 
-/// Times as they are, as surely as that.
+/// Returns times unchanged, with this uncertainty.
 pub(crate) fn as_is(sigma_ns: f64) -> Box<MapTime<'static>> {
     Box::new(move |at| MappedTime { at, sigma_ns, own_sigma_ns: sigma_ns, early_by_ns: 0.0 })
 }
 
-/// Times through a clock.
+/// Returns times mapped through a clock.
 pub(super) fn look(clock: &NodeClock) -> Box<MapTime<'_>> {
     Box::new(|time| clock.look(time))
 }

@@ -42,14 +42,15 @@ use crate::model::{ClockPair, MappedTime, PairKind, Picoseconds, TraceClock, Tra
 use brackets::Judged;
 use pairs::tracer_map;
 
-/// The clock on which aligned times are.
+/// Clock of the aligned times.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub enum Timeline<'a> {
     /// The reference node's system clock.
     #[default]
     Host,
-    /// A tracer clock: that whose map R → S is given (the reference node's, so that all nodes share
-    /// it), else the node's own, on which nodes compare only where their tracer clocks do.
+    /// A tracer clock: the one whose map R → S is given (the reference node's, shared by all
+    /// nodes), otherwise the node's own, on which nodes are comparable only if their tracer clocks
+    /// are.
     Tracer(Option<&'a TimeMap>),
 }
 
@@ -58,77 +59,78 @@ pub enum Timeline<'a> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Tie {
-    /// Nothing: R is taken as S.
+    /// No evidence; R is taken as S.
     Assumed,
-    /// Brackets around marks of the trace, in all of which R = S lies: R is taken as S.
+    /// Brackets around marks of the trace, all consistent with R = S; R is taken as S.
     SameClock,
-    /// Brackets around marks of the trace, in all of which S and a constant lies, other than 0.
+    /// Brackets around marks of the trace, all consistent with S plus a constant other than 0.
     SteadyClock,
-    /// A sampler's file.
+    /// Snapshot pairs from a sampler's file.
     Snapshots,
-    /// Pairs inside the trace.
+    /// Snapshot pairs inside the trace.
     Trace,
-    /// Both.
+    /// Snapshot pairs from both a file and the trace.
     SnapshotsAndTrace,
 }
 
-/// How sure a node's times are, ns.
+/// Uncertainty of a node's times, ns.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 pub struct Uncertainty {
-    /// Standard deviation in the middle of the trace.
+    /// Standard deviation in the middle of the trace, ns.
     pub middle_ns: f64,
-    /// Largest of standard deviations at nine places from its beginning to its end.
+    /// Largest of the standard deviations at nine points from the beginning to the end of the
+    /// trace, ns.
     pub largest_ns: f64,
-    /// All times may be early by as much, on all nodes alike.
+    /// Amount by which all times may be early, equally on all nodes, ns.
     pub early_by_up_to_ns: f64,
 }
 
-/// One node's time map, and how it came about.
+/// One node's time map and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeClock {
     /// The node.
     pub node: u32,
-    /// From the trace's timeline to the wanted one.
+    /// Map from the trace's timeline to the requested one.
     pub chain: MapChain,
-    /// R → S, where pairs gave one.
+    /// Map R → S, if pairs gave one.
     pub tracer: Option<TimeMap>,
-    /// For planes of the trace that are on a raw clock.
+    /// Map for planes of the trace on a raw clock.
     pub raw: Option<RawClock>,
     /// What ties R to S.
     pub tie: Tie,
-    /// How well pairs fit.
+    /// Residuals of the pairs.
     pub residuals: Option<Residuals>,
-    /// What brackets around the trace's marks say.
+    /// Bounds from the brackets around the trace's marks.
     pub marks: Option<MarkBounds>,
-    /// What the standard deviations of the offsets rest on; None for the reference, which has none.
+    /// Basis of the offsets' standard deviations; `None` for the reference, which has none.
     pub certainty: Option<Certainty>,
-    /// How sure the times are; None for a trace without events.
+    /// Uncertainty of the times; `None` for a trace without events.
     pub uncertainty: Option<Uncertainty>,
-    /// Worth telling the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// What is extrapolated on a time's way to the wanted clock.
+/// The step that is extrapolated in mapping a time to the requested clock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Extrapolated {
     Nothing,
-    /// The way from the trace's clock to its node's system clock, which pairs tell.
+    /// From the trace's clock to its node's system clock, known from pairs.
     Pairs,
-    /// The way from there to the reference.
+    /// From the node's system clock to the reference.
     Offsets,
 }
 
-/// The map of planes whose clock counts from the machine's start.
+/// Map of planes whose clock counts from boot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawClock {
-    /// From that clock to the wanted one.
+    /// Map from that clock to the requested one.
     pub map: TimeMap,
-    /// From that clock to the system clock.
+    /// Map from that clock to the system clock.
     pub tie: TimeMap,
 }
 
 impl NodeClock {
-    /// The map of the clock that a time of the trace is on.
+    /// Returns the map for the clock of a time of the trace.
     pub(crate) fn map_of(&self, time: Picoseconds) -> &TimeMap {
         match &self.raw {
             Some(raw) if time < UNIX_TIME_MIN_PS => &raw.map,
@@ -136,23 +138,23 @@ impl NodeClock {
         }
     }
 
-    /// The map to the node's own system clock of the clock that a time of the trace is on; None
-    /// where that is the system clock.
+    /// Returns the map from the clock of a time of the trace to the node's own system clock; `None`
+    /// if it is that clock.
     fn tie_of(&self, time: Picoseconds) -> Option<&TimeMap> {
         let raw = self.raw.as_ref().filter(|_| time < UNIX_TIME_MIN_PS);
         raw.map(|raw| &raw.tie).or(self.tracer.as_ref())
     }
 
-    /// A time of the trace on its node's own system clock.
+    /// Maps a time of the trace to its node's own system clock.
     pub(crate) fn system_ps(&self, time: Picoseconds) -> Picoseconds {
         self.tie_of(time).map_or(time, |tie| tie.map(time).time_ps)
     }
 
-    /// What is extrapolated for a time of the trace that lies outside of its map's knots.
-    /// `measured` is when its node was measured, on the node's own system clock. A line of offsets
-    /// is at the middle of its window: half a window before the first and after the last was
-    /// measured, too. A trace whose times are the system clock's, or a constant away from it, has
-    /// nothing to extrapolate to get there; beyond its marks it is only less sure.
+    /// Returns what is extrapolated for a time outside the map's knots. `measured` is the node's
+    /// measured span on its own system clock. An offset line stands at the middle of its window, so
+    /// half a window before the first and after the last was measured too. A trace on the system
+    /// clock, or at a constant from it, needs no extrapolation to get there; beyond its marks it is
+    /// only less certain.
     pub(crate) fn extrapolated(&self, time: Picoseconds, measured: Option<Span>) -> Extrapolated {
         let tied = self.tie_of(time).map(|tie| tie.map(time));
         let system_ps = tied.map_or(time, |tied| tied.time_ps);
@@ -167,12 +169,12 @@ impl NodeClock {
         }
     }
 
-    /// The standard deviation of a time that its map is so sure of, ns.
+    /// Returns the standard deviation of a time, given that of the map, ns.
     pub(crate) fn sigma_ns(&self, of_map_ns: f64) -> f64 {
         sigma_ns(self.certainty, of_map_ns)
     }
 
-    /// A time of the trace on the wanted clock.
+    /// Maps a time of the trace to the requested clock.
     pub(crate) fn look(&self, time: Picoseconds) -> MappedTime {
         let mapped = self.map_of(time).map(time);
         let raw = self.raw.is_some() && time < UNIX_TIME_MIN_PS;
@@ -186,13 +188,13 @@ impl NodeClock {
     }
 }
 
-/// Makes a node's map. `snapshots` are pairs from elsewhere than the trace.
+/// Creates a node's map. `snapshots` are pairs from a source other than the trace.
 ///
 /// # Errors
-/// [`Error::NoOffsets`] for a node other than the reference without offsets; [`Error::Clock`] when
-/// no map runs through its offsets or pairs; [`Error::Planes`] for planes on a raw clock that no
-/// pairs tie to the system clock; [`Error::Untied`] for a trace on the boot clock that nothing ties
-/// to it, unless the offsets are of the traces' own clocks.
+/// [`Error::NoOffsets`] for a node other than the reference without offsets; [`Error::Clock`] if no
+/// map fits its offsets or pairs; [`Error::Planes`] for planes on a raw clock that no pairs tie to
+/// the system clock; [`Error::Untied`] for a trace on the boot clock that nothing ties to it,
+/// unless the offsets are those of the traces' own clocks.
 pub fn node_clock(
     facts: &TraceFacts,
     offsets: &Offsets,
@@ -268,8 +270,8 @@ pub fn node_clock(
     Ok(NodeClock { node, chain, tracer, raw, tie, residuals, marks, certainty, uncertainty, notes })
 }
 
-/// About when a trace ran on its node's system clock, before any map is made: for the choice of the
-/// offsets that it needs.
+/// Returns the approximate span of a trace on its node's system clock, before any map exists, in
+/// order to choose the offsets.
 pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Option<Span> {
     let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new()).ok()?;
     let ahead = |pair: &ClockPair| i128::from(pair.system_ns) * 1000 - pair.tracer_ps;
@@ -282,11 +284,11 @@ pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Opt
     Some(Span { first_ns: first.div_euclid(1000), last_ns: last.div_euclid(1000) })
 }
 
-/// Pairs that are on the file's own timeline. Those of another clock say nothing of it: beside a
-/// trace on Unix time a run's pairs of a raw clock are the ordinary case.
+/// Returns the pairs on the file's own timeline. Pairs of another clock say nothing about it; a
+/// trace on Unix time with a run's pairs of a raw clock is a common case.
 ///
 /// # Errors
-/// Those of [`boot::fit`], where the trace has no pairs of its own.
+/// Returns the pairs of [`boot::fit`] if the trace has none of its own.
 fn usable_pairs(
     facts: &TraceFacts,
     snapshots: Option<&Snapshots>,
@@ -332,7 +334,7 @@ fn usable_pairs(
     Ok((pairs, tie))
 }
 
-/// Whether pairs are on the file's timeline.
+/// Returns true if the pairs are on the file's timeline.
 fn applies(facts: &TraceFacts, pairs: &[ClockPair]) -> bool {
     match facts.span {
         Some(span) => !pairs.is_empty() && !is_elsewhere(pairs, span),
@@ -397,8 +399,8 @@ fn note_join(chain: &MapChain, tied: bool, notes: &mut Vec<String>) {
     }
 }
 
-/// What a map's standard deviation is worth, ns: infinite where nothing says how sure the offsets
-/// are.
+/// Returns the standard deviation of a map, ns; infinite if the uncertainty of the offsets is
+/// unknown.
 fn sigma_ns(certainty: Option<Certainty>, of_map_ns: f64) -> f64 {
     if certainty == Some(Certainty::Unknown) { f64::INFINITY } else { of_map_ns }
 }
@@ -414,9 +416,10 @@ fn uncertainty(
     Uncertainty { middle_ns: at(4), largest_ns: (0..=8).map(at).fold(0.0, f64::max), early_by_up_to_ns }
 }
 
-/// Steps seen twice agree within this many spreads of the pairs,
+/// Two observations of a step agree if they differ by less than this many standard deviations of
+/// the pairs,
 const STEP_SIGMAS: f64 = 6.0;
-/// or within this.
+/// or by less than this.
 const SMALLEST_TOLERANCE_NS: f64 = 50_000.0;
 const SECOND_PS: Picoseconds = 1_000_000_000_000;
 const DAY_PS: Picoseconds = 86_400 * SECOND_PS;

@@ -11,18 +11,18 @@ use crate::calibrate::Calibrated;
 use crate::model::{PS_PER_NS, Picoseconds};
 use crate::write::{TraceFile, WriteReport};
 
-/// One output that was written.
+/// One output written.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Written {
     /// The file or folder.
     pub path: PathBuf,
-    /// What is in it.
+    /// Contents of the output.
     pub report: WriteReport,
 }
 
 impl Written {
-    /// What the user should know of it.
+    /// Returns notes for the user.
     pub fn notes(&self) -> Vec<String> {
         let WriteReport { lanes, unbound_flow_ends, clock_pairs, clock_off_ns, .. } = self.report;
         let lanes = (lanes > 0).then(|| format!("{lanes} more tracks for slices that overlap without nesting"));
@@ -36,15 +36,15 @@ impl Written {
     }
 }
 
-/// Ends a file, which has no name yet.
+/// Finishes a file that has no name yet.
 pub(super) fn finished(file: TraceFile) -> Result<(AtomicFile, Written), Error> {
     let path = file.path().to_owned();
     let (file, report) = file.finish()?;
     Ok((file, Written { path, report }))
 }
 
-/// A base for formats that count from one: a whole second before the first event, so that no time
-/// is negative.
+/// Returns the base for formats that count from one: a whole second before the first event, so that
+/// no time is negative.
 pub(crate) fn base_ns(calibrated: &Calibrated) -> i64 {
     let starts = calibrated.traces.iter().filter_map(window::mapped_span).map(|(first, _)| first);
     let first = starts.min().unwrap_or(0) / PS_PER_NS;

@@ -25,35 +25,35 @@ use crate::paired::pairing;
 use crate::write::CollectivePart;
 use crate::write::{Chunk, Flow, FlowEnd};
 
-/// What was joined.
+/// Counts of parts joined by flows.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CollectiveFlows {
-    /// Operations of at least two ranks whose parts are joined.
+    /// Operations of at least two ranks with joined parts.
     pub operations: u64,
-    /// Their parts that the window keeps.
+    /// Parts of these operations within the window.
     pub parts: u64,
-    /// Of these, parts that no slice of the outputs begins with.
+    /// Parts for which no output has a slice.
     pub without_slice: u64,
-    /// Parts that belong together with none for certain: ambiguous ones, those that no other trace
-    /// shows, and those of files into which several traces were merged.
+    /// Parts without a certain counterpart: ambiguous ones, those that appear in no other trace,
+    /// and those of files into which several traces were merged.
     pub not_joined: u64,
 }
 
-/// Ends of flows that wait for their slices.
+/// Flow ends that still need their slices.
 #[derive(Debug, Default)]
 pub(super) struct Joined {
-    /// By trace, in order of their starts.
+    /// Flow ends by trace, in order of their starts.
     ends: Vec<Vec<End>>,
-    /// Names of operations, as facts have them.
+    /// Names of operations, as in the trace facts.
     names: Vec<String>,
-    /// By operation.
+    /// Members by operation.
     #[cfg(feature = "otf2")]
     members: Members,
     found: CollectiveFlows,
 }
 
-/// The end of a flow at a part.
+/// Flow end at a part.
 #[derive(Copy, Clone, Debug)]
 struct End {
     start_ns: i64,
@@ -61,16 +61,16 @@ struct End {
     operation: u64,
     name: u32,
     place: FlowEnd,
-    /// Which member of the operation this is, in order of traces.
+    /// Number of the member in the operation, in order of traces.
     #[cfg(feature = "otf2")]
     member: u32,
-    /// By whom it was found a slice for.
+    /// Consumers that have found the slice, as bits.
     taken: u8,
 }
 
 impl Joined {
-    /// Finds the operations of all traces, and which of their parts the window keeps. Files into
-    /// which several traces were merged do not say whose each part is: they are left out.
+    /// Finds the operations of all traces, and their parts within the window. Files into which
+    /// several traces were merged are skipped, because they do not record the rank of each part.
     pub(super) fn of(calibrated: &Calibrated, window_ns: Option<[i64; 2]>, inclusive: bool) -> Self {
         let traces = &calibrated.traces;
         let pairing = pairing(calibrated);
@@ -119,7 +119,7 @@ impl Joined {
         joined
     }
 
-    /// Takes the parts of one operation: start, end, trace and name of each.
+    /// Adds the parts of one operation: start, end, trace and name of each.
     fn take(&mut self, mut parts: Vec<(i64, i64, usize, &str)>) {
         if parts.len() < PARTS_MIN {
             return;
@@ -157,7 +157,7 @@ impl Joined {
         }
     }
 
-    /// The chunk of a trace with the ends that belong to its slices; None where there are none.
+    /// Returns the chunk of a trace with the flow ends of its slices; `None` if there are none.
     pub(super) fn mark(&mut self, trace: usize, chunk: &Chunk) -> Option<Chunk> {
         let slices = &chunk.slices;
         let mut marked: Option<Chunk> = None;
@@ -179,7 +179,7 @@ impl Joined {
         marked
     }
 
-    /// The slices of a chunk that are parts of collectives, by their row.
+    /// Returns the slices of a chunk that are parts of collectives, by row.
     #[cfg(feature = "otf2")]
     pub(super) fn parts(&mut self, trace: usize, chunk: &Chunk) -> Vec<(usize, CollectivePart<'_>)> {
         let rows = 0..chunk.slices.track.len();
@@ -189,14 +189,14 @@ impl Joined {
         found.into_iter().filter_map(part).collect()
     }
 
-    /// Parts of a trace that no slice was found for.
+    /// Returns the parts of a trace for which no slice was found.
     #[cfg(feature = "otf2")]
     pub(super) fn absent(&self, trace: usize) -> impl Iterator<Item = CollectivePart<'_>> {
         let absent = self.ends[trace].iter().filter(|end| end.taken & MEMBERS == 0);
         absent.filter_map(|end| self.members.part(end.operation, end.member))
     }
 
-    /// The part that a slice is, once for each of those who ask.
+    /// Returns the part that a slice represents, once for each consumer.
     fn find(&mut self, trace: usize, chunk: &Chunk, row: usize, by: u8) -> Option<End> {
         let Chunk { strings, slices, .. } = chunk;
         let (start, end) = (slices.start_ns[row], slices.end_ns[row]);
@@ -216,14 +216,14 @@ impl Joined {
         Some(*found)
     }
 
-    /// What was joined, once all traces are through.
+    /// Returns the counts, after all traces have been processed.
     pub(super) fn finish(mut self) -> CollectiveFlows {
         self.found.without_slice = self.ends.iter().flatten().filter(|end| end.taken & FLOWS == 0).count() as u64;
         self.found
     }
 }
 
-/// Parts that are in no operation.
+/// Returns the number of parts that are in no operation.
 fn not_joined(matching: &Matching, traces: &[CalibratedTrace]) -> u64 {
     let merged = traces.iter().map(|of| &of.trace.facts).filter(|facts| facts.merged);
     let ambiguous: usize = matching.ambiguous.iter().map(|line| line.parts).sum();
@@ -232,8 +232,8 @@ fn not_joined(matching: &Matching, traces: &[CalibratedTrace]) -> u64 {
         + merged.map(|facts| facts.collectives.len()).sum::<u64>()
 }
 
-/// Whether a slice of this name may be the operation: kernels of NCCL and RCCL are called otherwise
-/// than what they do, and gloo adds its own name.
+/// Returns true if a slice of this name may be the operation: kernels of NCCL and RCCL have other
+/// names than their operations, and gloo adds its own name.
 fn is_of(name: &str, operation: &str) -> bool {
     let letters = |text: &str| {
         text.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase()).collect::<Vec<_>>()
@@ -243,9 +243,9 @@ fn is_of(name: &str, operation: &str) -> bool {
     holds(b"nccl") || holds(b"rccl") || holds(&operation)
 }
 
-/// Who has found a slice for a part, as bits of [`End::taken`].
+/// Consumers that find the slice of a part, as bits of [`End::taken`].
 const FLOWS: u8 = 1;
 #[cfg(feature = "otf2")]
 const MEMBERS: u8 = 2;
-/// Parts of an operation that join anything.
+/// Fewest parts of an operation that are joined.
 const PARTS_MIN: usize = 2;

@@ -47,85 +47,85 @@ pub use window::{Bound, Window};
 /// A file or folder to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its name; a file whose name ends in `.gz` is packed.
+    /// Path; a file whose name ends in `.gz` is compressed.
     pub path: PathBuf,
-    /// What it is.
+    /// Kind of the output.
     pub kind: OutputKind,
 }
 
-/// What an output is.
+/// Kind of an output.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutputKind {
-    /// A file of a streaming writer.
+    /// One file of a streaming writer.
     File(OutputFormat),
-    /// For each trace a file of a streaming writer, for formats that are of one process. The
-    /// output's path is what their names begin with: `PATH_TRACE` and the ending.
+    /// One file of a streaming writer for each trace, for formats that describe one process. Names
+    /// begin with the output's path: `PATH_TRACE` and the ending.
     FileOfEach {
         /// The writer.
         format: OutputFormat,
-        /// What the names end with, as in `.pt.trace.json.gz`.
+        /// Ending of the names, such as `.pt.trace.json.gz`.
         ending: &'static str,
     },
-    /// A folder with an OTF2 archive, `traces.otf2`; one that is there is never replaced.
+    /// A folder with an OTF2 archive, `traces.otf2`; an existing archive is never replaced.
     #[cfg(feature = "otf2")]
     Otf2,
 }
 
-/// What to write of the traces.
+/// Options of a conversion.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConvertSettings {
-    /// Which events; all by default.
+    /// Events to write; all by default.
     pub window: Window,
     /// Join the parts of each collective operation on all ranks by flows.
     pub collective_flows: bool,
-    /// Perfetto's protobuf: leave each host's times on its own clock, and state how the clocks
-    /// differ.
+    /// For Perfetto's protobuf format: keep each host's times on its own clock, and write how the
+    /// clocks are related.
     pub machines: bool,
-    /// Leave arguments of events out.
+    /// Omit the arguments of events.
     pub without_args: bool,
-    /// Put traces of several clocks into one output with their times as they are, where nothing
-    /// relates the clocks.
+    /// Write traces of several clocks to one output with unchanged times, although the clocks are
+    /// not related.
     pub as_they_are: bool,
-    /// Databases: rows of devices are queues; else streams.
+    /// For databases: treat rows of devices as queues; otherwise as streams.
     pub group_by_queue: bool,
-    /// Databases: how devices are numbered in their names.
+    /// For databases: numbering of devices in their names.
     pub agent_index: AgentIndex,
 }
 
 impl ConvertSettings {
-    /// What all readers are told alike.
+    /// Returns the options common to all readers.
     fn wanted(&self) -> ChunkOptions {
         let Self { without_args, group_by_queue, agent_index, .. } = *self;
         ChunkOptions { args: !without_args, group_by_queue, agent_index, ..ChunkOptions::default() }
     }
 }
 
-/// What came of a conversion.
+/// Results of a conversion.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConvertReport {
     /// The traces, in the order in which they were read.
     pub traces: Vec<Converted>,
-    /// The outputs.
+    /// The outputs written.
     pub outputs: Vec<Written>,
-    /// The window, ns on the clock of the outputs, where one was asked for.
+    /// The requested window, ns on the clock of the outputs; null if none was requested.
     pub window_ns: Option<[i64; 2]>,
-    /// What was joined by flows, where that was asked for.
+    /// Counts of parts joined by flows; null if not requested.
     pub collective_flows: Option<CollectiveFlows>,
 }
 
-/// One trace that was read.
+/// One trace read.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Converted {
     /// The file.
     pub path: PathBuf,
-    /// What was done to its times.
+    /// Statistics of the alignment.
     pub alignment: AlignmentStats,
-    /// What was read of it.
+    /// Statistics of reading.
     pub read: ChunkStats,
-    /// Events outside of the window.
+    /// Events outside the window.
     pub outside: u64,
 }
 
@@ -147,9 +147,9 @@ pub struct Converted {
 /// ```
 ///
 /// # Errors
-/// Traces that are not on one clock and are to be in one output, a trace without a map where a
-/// clock source was named, an output that would overwrite an input, a window that is empty or whose
-/// markers are not there, and whatever reading and writing meet. No output appears then.
+/// Fails if traces on different clocks are to share an output, if a trace has no map although a
+/// clock source was named, if an output would overwrite an input, if a window is empty or its
+/// markers do not exist, and on errors of reading and writing. No output appears in that case.
 pub fn convert(
     calibrated: &Calibrated,
     outputs: &[Output],
@@ -186,17 +186,17 @@ pub fn convert(
     Ok(report)
 }
 
-/// What goes into outputs of all traces beside these, and what does not.
+/// Additional content of outputs of all traces, and the filter.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Beside<'a> {
-    /// Of no trace, on the clock of the outputs.
+    /// A track that belongs to no trace, on the clock of the outputs.
     pub(crate) track: Option<&'a Chunk>,
-    /// Which events stay; None: all.
+    /// Filter of events; `None`: keep all.
     pub(crate) filter: Option<&'a JobFilter>,
 }
 
 impl Beside<'_> {
-    /// Lets the filter look at how large the outputs are.
+    /// Lets the filter check the sizes of the outputs.
     fn accept(&self, finished: &[Vec<(Unnamed, Written)>]) -> Result<(), Error> {
         let bytes = finished.iter().flatten().map(|(_, written)| written.report.bytes).max();
         self.filter.map_or(Ok(()), |filter| filter.accept(bytes.unwrap_or(0)))
@@ -253,7 +253,7 @@ pub(crate) fn write_all(
     Ok(report)
 }
 
-/// Writes what is of no trace, behind the tracks of all.
+/// Writes the additional track, after the tracks of all traces.
 fn write_beside(beside: &Beside<'_>, tracks: u32, writers: &mut [OpenOutput]) -> Result<(), Error> {
     let Some(track) = beside.track else { return Ok(()) };
     let mut sorter = Sorter::default();
@@ -262,8 +262,8 @@ fn write_beside(beside: &Beside<'_>, tracks: u32, writers: &mut [OpenOutput]) ->
     write_sorted(sorter, tracks, &of_all, None, &mut Joined::default(), writers).map(|_| ())
 }
 
-/// Gives what was sorted of a group to all writers, its tracks numbered from `first_track` on; how
-/// many tracks these are.
+/// Passes the sorted content of a group to all writers, with tracks numbered from `first_track`,
+/// and returns the number of tracks.
 fn write_sorted(
     sorter: Sorter,
     first_track: u32,
@@ -297,7 +297,7 @@ fn write_sorted(
     Ok(tracks)
 }
 
-/// Refuses rows of two clocks, which only databases bring to one.
+/// Refuses rows of two clocks, which only databases convert to one.
 pub(crate) fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Result<(), Error> {
     match traces.iter().find(|calibrated| calibrated.trace.facts.cpu_behind_ns.is_some()) {
         None => Ok(()),
@@ -311,7 +311,7 @@ pub(crate) fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Re
     }
 }
 
-/// Outputs and settings that need one clock.
+/// Refuses outputs and settings that need one clock.
 fn refuse_machines(outputs: &[Output], settings: &ConvertSettings) -> Result<(), Error> {
     if let Some(other) = outputs.iter().find(|output| output.kind != OutputKind::File(OutputFormat::Perfetto)) {
         let problem = format!(
@@ -327,7 +327,7 @@ fn refuse_machines(outputs: &[Output], settings: &ConvertSettings) -> Result<(),
     Ok(())
 }
 
-/// Files of their own cannot be joined.
+/// Refuses flows between separate files.
 fn refuse_flows_between_files(outputs: &[Output]) -> Result<(), Error> {
     let each = outputs.iter().find(|output| matches!(output.kind, OutputKind::FileOfEach { .. }));
     match each {
@@ -339,7 +339,7 @@ fn refuse_flows_between_files(outputs: &[Output]) -> Result<(), Error> {
     }
 }
 
-/// Reads one trace into the sorter: its times mapped, or as they are on the clock of `machine`.
+/// Reads one trace into the sorter, with times mapped, or unchanged on the clock of `machine`.
 fn read(
     calibrated: &CalibratedTrace,
     part: usize,
@@ -373,7 +373,7 @@ fn read(
     Ok(converted(calibrated, counting, read, sorter.left_out() - before))
 }
 
-/// What came of reading a trace.
+/// Returns the results of reading a trace.
 fn converted(calibrated: &CalibratedTrace, counting: Counting<'_>, read: ChunkStats, outside: u64) -> Converted {
     let CalibratedTrace { trace, notes, .. } = calibrated;
     let mut alignment = AlignmentStats { events: read.events, left_out: read.left_out, ..counting.stats(trace) };
@@ -382,7 +382,7 @@ fn converted(calibrated: &CalibratedTrace, counting: Counting<'_>, read: ChunkSt
     Converted { path: trace.path.clone(), alignment, read, outside }
 }
 
-/// What was in a trace and is not in the outputs.
+/// Lists what a trace contained but the outputs do not.
 fn not_carried(read: &ChunkStats) -> impl Iterator<Item = String> + '_ {
     let phases =
         read.other_phases.iter().map(|(phase, count)| format!("{count} events of phase {phase} are not converted"));
@@ -390,7 +390,7 @@ fn not_carried(read: &ChunkStats) -> impl Iterator<Item = String> + '_ {
     phases.chain(untimed).chain(read.notes.iter().cloned())
 }
 
-/// Makes the folder of an output; it vanishes if nothing comes into it.
+/// Creates the folder of an output; it is removed again if it stays empty.
 fn folder_of(path: &Path) -> Result<NewFolders, Error> {
     match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => NewFolders::create(folder).map_err(Error::io(folder, "create")),
@@ -398,7 +398,7 @@ fn folder_of(path: &Path) -> Result<NewFolders, Error> {
     }
 }
 
-/// An output that is being written.
+/// An output being written.
 enum OpenOutput {
     File(TraceFile),
     Each(Each),
@@ -406,7 +406,7 @@ enum OpenOutput {
     Otf2(Box<archive::OpenArchive>),
 }
 
-/// An output that is whole and has no name yet.
+/// A complete output without a name.
 enum Unnamed {
     File(AtomicFile),
     #[cfg(feature = "otf2")]
@@ -430,7 +430,7 @@ impl OpenOutput {
         }
     }
 
-    /// Whether it tells parts of collectives from other slices.
+    /// Returns true if the output distinguishes parts of collectives from other slices.
     fn wants_parts(&self) -> bool {
         match self {
             Self::File(_) | Self::Each(_) => false,
@@ -439,7 +439,7 @@ impl OpenOutput {
         }
     }
 
-    /// Whether all traces are in it.
+    /// Returns true if the output contains all traces.
     fn is_of_all(&self) -> bool {
         !matches!(self, Self::Each(_))
     }

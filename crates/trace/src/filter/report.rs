@@ -3,41 +3,40 @@
 use crate::words::{counted, joined};
 use serde::Serialize;
 
-/// What was left out of an output.
+/// Events and traces removed by a filter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FilterReport {
-    /// The rule, as the flags that ask for it.
+    /// The rule, as the flags that request it.
     pub rule: String,
-    /// Traces that are not in the output, by name.
+    /// Names of traces that are not in the output.
     pub traces_left_out: Vec<String>,
-    /// What was kept of time, ns on the reference clock; an end is none where it was not asked for.
+    /// Interval kept, ns on the reference clock; null for an end that was not requested.
     pub span_ns: [Option<i64>; 2],
     /// Events with a time in the other traces.
     pub events: u64,
-    /// Of these, those that are not in the output: the sum of those below.
+    /// Events that are not in the output: the sum of the following counts.
     pub left_out: u64,
-    /// Events that lie outside the interval whole.
+    /// Events entirely outside the interval.
     pub outside: u64,
     /// Events of other kinds.
     pub of_other_kinds: u64,
-    /// Events that were too short for the size.
+    /// Events too short for the size limit.
     pub too_short: u64,
     /// Ends of flows whose other end, or whose event, is not in the output.
     pub half_flows: u64,
-    /// Events that begin or end something and do not say when the rest is, which no filter can
-    /// judge.
+    /// Begin or end events whose counterpart's time is unknown, so that no filter can judge them.
     pub unjudged: u64,
-    /// Events shorter than this were left out, ns; none where the size left out nothing.
+    /// Events shorter than this were removed, ns; null if the size limit removed none.
     pub shortest_ns: Option<i64>,
-    /// How many bytes were allowed.
+    /// Size limit, bytes.
     pub bytes_max: Option<u64>,
-    /// How many the output has, before packing.
+    /// Size of the output before compression, bytes.
     pub bytes: u64,
 }
 
 impl FilterReport {
-    /// What was left out, in lines; nothing where nothing was.
+    /// Returns what was removed as lines of text; empty if nothing was.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if !self.traces_left_out.is_empty() {
@@ -71,7 +70,7 @@ impl FilterReport {
     }
 }
 
-/// A number with a space between thousands.
+/// Formats a number with a space between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -84,7 +83,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// So many traces are named in a message.
+/// Most traces named in a message.
 const NAMED: usize = 8;
 
 #[cfg(test)]

@@ -9,66 +9,66 @@ use probe_sync_lateness::operation::{Arrival, DEVIATIONS, Judged, Waits, median}
 
 use crate::collectives::Evidence;
 
-/// An operation that is held.
+/// An operation with its verdict.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// What it is called.
+    /// Operation name.
     pub(crate) name: String,
-    /// Which instance, in words.
+    /// Description of the instance.
     pub(crate) instance: String,
-    /// Why its parts belong together.
+    /// Evidence that its parts belong together.
     pub(crate) evidence: Evidence,
-    /// The step of the program that it is in, where known.
+    /// Step of the program that contains it, if known.
     pub(crate) step: Option<i64>,
-    /// Who waits for whom.
+    /// Which arrivals wait for which.
     pub(crate) waits: Waits,
     /// The parts, in order of rank.
     pub(crate) arrivals: Vec<Arrival>,
-    /// The rank whose time as recorded is the latest, and the spread of these times, ns.
+    /// Rank with the latest arrival as recorded, and the spread of the recorded arrivals, ns.
     pub(crate) recorded: (usize, i64),
-    /// Who came last.
+    /// Verdict on the operation.
     pub(crate) judged: Judged,
-    /// Ranks that somebody waits for, and whose traces are missing.
+    /// Number of ranks that others wait for and whose traces are missing.
     pub(crate) missing: usize,
 }
 
-/// A part: which operation, and which of its arrivals.
+/// A part: index of the operation and of the arrival in it.
 type Place = (usize, usize);
 
-/// What led to what.
+/// Dependencies between operations.
 pub(crate) struct History<'a> {
     operations: &'a [Held],
-    /// By operation and arrival: the operation of the same rank that ended last before it.
+    /// The operation that ended last before an arrival on the same rank, by operation and arrival.
     before: Vec<Vec<Option<Place>>>,
-    /// Starts and ends of all parts in order of time; at one time starts come first.
+    /// Starts and ends of all parts in order of time; starts come first at equal times.
     moments: Vec<(i64, bool, Place)>,
 }
 
-/// The longest chain of causes that leads to the last end.
+/// The longest chain of dependencies that leads to the last end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CriticalPath {
-    /// From when, ns on the reference clock.
+    /// Start, ns on the reference clock.
     pub from_ns: i64,
-    /// To when, ns.
+    /// End, ns on the reference clock.
     pub to_ns: i64,
-    /// Time in which the path is in an operation that all have joined, ns.
+    /// Time that the path spends in operations that all members have joined, ns.
     pub transfer_ns: i64,
-    /// Operations on it.
+    /// Number of operations on the path.
     pub operations: usize,
-    /// Operations at which uncertainty does not say through whom the path leads.
+    /// Operations at which uncertainty leaves open through which rank the path leads.
     pub tied_operations: usize,
-    /// Time between operations, by rank, ns: what the job waited for.
+    /// Time between operations, by rank: what the job waited for.
     pub ranks: Vec<PathShare>,
 }
 
-/// A rank's part of the critical path.
+/// A rank's share of the critical path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PathShare {
     /// The rank.
     pub rank: u32,
-    /// Its time on the path, ns.
+    /// Time of the rank on the path, ns.
     pub compute_ns: i64,
 }
 
@@ -102,7 +102,7 @@ impl<'a> History<'a> {
         &self.operations[operation].arrivals[place]
     }
 
-    /// Goes back from the last end; `name` gives a rank its number.
+    /// Traces the path back from the last end; `name` returns a rank's number.
     pub(crate) fn critical_path(&self, name: impl Fn(usize) -> u32) -> Option<CriticalPath> {
         let all = self.operations.iter().enumerate();
         let places =
@@ -133,8 +133,8 @@ impl<'a> History<'a> {
         Some(path)
     }
 
-    /// How much sooner each step would have ended, ns, had these ranks never needed longer between
-    /// two operations than the median of the others.
+    /// Returns how much earlier each step would have ended, ns, had these ranks never taken longer
+    /// between two operations than the median of the others.
     pub(crate) fn without_delays_of(&self, ranks: &BTreeSet<usize>) -> Saving {
         let sizes = || self.operations.iter().map(|operation| operation.arrivals.len());
         let mut starts: Vec<Vec<Option<i64>>> = sizes().map(|size| vec![None; size]).collect();
@@ -173,8 +173,8 @@ impl<'a> History<'a> {
         self.saving(&ends)
     }
 
-    /// When a rank could turn to an operation, ns: when the one before ended, or of its first when
-    /// it began the step.
+    /// Returns when a rank became free for an operation, ns: the end of its previous one or, before
+    /// its first, the beginning of the step.
     fn origin(&self, number: usize, place: usize) -> Option<i64> {
         match self.before[number][place] {
             Some(before) => Some(self.arrival(before).end_ns),
@@ -182,8 +182,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The time from there to its arrival, ns, held to the median of the other ranks' where the
-    /// rank is one of `ranks`.
+    /// Returns the time from there to its arrival, ns; for ranks in `ranks` at most the median of
+    /// the other ranks.
     fn gap(&self, number: usize, place: usize, ranks: &BTreeSet<usize>) -> Option<i64> {
         let arrivals = &self.operations[number].arrivals;
         let gap = |place: usize| Some(arrivals[place].start_ns - self.origin(number, place)?);
@@ -198,7 +198,7 @@ impl<'a> History<'a> {
         Some(median(same.collect()).map_or(own, |median| own.min(median)))
     }
 
-    /// What the ends moved by, by step.
+    /// Returns by how much the ends moved, by step.
     fn saving(&self, ends: &[Vec<Option<i64>>]) -> Saving {
         let mut last: BTreeMap<Option<i64>, (i64, i64)> = BTreeMap::new();
         for (operation, ends) in self.operations.iter().zip(ends) {
@@ -221,23 +221,23 @@ impl<'a> History<'a> {
     }
 }
 
-/// What a job would have saved.
+/// Time that a job would have saved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Saving {
-    /// At its end, ns.
+    /// Saving at the end of the job, ns.
     pub(crate) total_ns: i64,
-    /// In each step, ns.
+    /// Saving in each step, ns.
     pub(crate) by_step: BTreeMap<i64, i64>,
 }
 
 impl Held {
-    /// The latest of those whose start the end of an arrival must follow.
+    /// Returns the latest of the arrivals whose start the end of this arrival must follow.
     fn last_for(&self, place: usize) -> usize {
         let start = |other: &usize| (self.arrivals[*other].start_ns, std::cmp::Reverse(*other));
         self.waits.on(place, self.arrivals.len()).into_iter().max_by_key(start).unwrap_or(place)
     }
 
-    /// Whether clock errors may make another of them the latest.
+    /// Returns true if, within clock errors, another arrival may be the latest.
     fn is_tied(&self, place: usize, last: usize) -> bool {
         let latest = &self.arrivals[last];
         let others = self.waits.on(place, self.arrivals.len()).into_iter().filter(|other| *other != last);
@@ -246,10 +246,10 @@ impl Held {
     }
 }
 
-/// The later of starts: of those that were, and of those that would have been.
+/// Returns the later of the recorded starts and of the hypothetical ones.
 fn later(first: (i64, i64), others: impl IntoIterator<Item = (i64, i64)>) -> (i64, i64) {
     others.into_iter().fold(first, |most, other| (most.0.max(other.0), most.1.max(other.1)))
 }
 
-/// No start was seen.
+/// Value before any start was seen.
 const NOT_YET: (i64, i64) = (i64::MIN, i64::MIN);

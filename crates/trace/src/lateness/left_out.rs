@@ -7,7 +7,7 @@ use super::report::{LateInstance, Unpaired};
 use crate::calibrate::Calibrated;
 use crate::collectives::{Matching, span};
 
-/// What is in no operation, with what would change that.
+/// Describes parts that are in no operation, and how to change that.
 pub(super) fn unpaired(calibrated: &Calibrated, matching: &Matching) -> Unpaired {
     let merged = calibrated.traces.iter().filter(|of| of.trace.facts.merged);
     let merged: u64 = merged.map(|of| of.trace.facts.collectives.len()).sum();
@@ -44,7 +44,7 @@ pub(super) fn unpaired(calibrated: &Calibrated, matching: &Matching) -> Unpaired
     }
 }
 
-/// What makes every other result doubtful.
+/// Returns warnings that put every other result in doubt.
 pub(super) fn warnings(impossible: usize, instances: &[LateInstance]) -> Vec<String> {
     let worst = instances.iter().map(|instance| instance.transfer_ns).min().unwrap_or(0);
     let [count, all] = [impossible, instances.len()];
@@ -58,7 +58,7 @@ pub(super) fn warnings(impossible: usize, instances: &[LateInstance]) -> Vec<Str
     told.into_iter().collect()
 }
 
-/// What the user should know of the whole.
+/// Returns notes for the user on the whole job.
 pub(super) fn notes(calibrated: &Calibrated, instances: &[LateInstance], spans: &StepSpans) -> Vec<String> {
     let mut notes = Vec::new();
     let aligned = || calibrated.traces.iter().filter(|of| of.map.is_none() && of.trace.facts.aligned_to.is_some());

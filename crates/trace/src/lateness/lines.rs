@@ -10,7 +10,7 @@ use super::history::Held;
 use super::ranks::Ranks;
 use super::report::{AsRecorded, HostLine, LateInstance, OperationLine, RankLine, StepLine};
 
-/// Of every rank that took part, without what needs the whole job.
+/// Returns a line for every rank that took part, without the fields that need the whole job.
 pub(super) fn rank_lines(ranks: &Ranks, held: &[Held]) -> Vec<RankLine> {
     let line = |(rank, host): (&u32, &String)| RankLine {
         rank: *rank,
@@ -57,13 +57,13 @@ pub(super) fn rank_lines(ranks: &Ranks, held: &[Held]) -> Vec<RankLine> {
     lines
 }
 
-/// How much later, ns/s: the median slope from each point of the first half of (time, lateness),
-/// ns, to the one as far into the second half (Theil's incomplete method). A few points far off, as
-/// where ranks begin to record one after the other, change it little, where they decide a line of
-/// least squares. A third of the wider side of its 99.7 % interval stands for its standard
-/// deviation; that interval is between two of the slopes, whatever the distribution of errors is
-/// (sign test), with as many slopes taken for one as the dependence of the points demands. None of
-/// few points, and where one shift of the level explains them as well.
+/// Returns the growth of lateness, ns/s: the median slope from each point of the first half of
+/// (time, lateness), ns, to the corresponding point of the second half (Theil's incomplete method).
+/// A few outliers, as when ranks begin to record one after the other, change it little, whereas
+/// they dominate a least-squares line. A third of the wider side of its 99.7 % interval serves as
+/// the standard deviation. That interval lies between two of the slopes, whatever the distribution
+/// of errors (sign test); as many slopes count as one as the dependence of the points requires.
+/// `None` for few points, and if a single shift of the level explains them as well.
 fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
     let (first, second) = (&points[..points.len() / 2], &points[points.len().div_ceil(2)..]);
     let slope = |((at, late), (then, later)): (&(i64, i64), &(i64, i64))| {
@@ -89,9 +89,9 @@ fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
     (middle.abs() <= DEVIATIONS * sigma || is_line(points, dependence)).then_some((middle, sigma))
 }
 
-/// Whether a line explains points clearly better than one shift of their level does. Both are
-/// fitted to the places of the values in order, so that points far off do not decide. The best
-/// shift is at a free place, and takes three quarters of the squares of a line.
+/// Returns true if a line explains the points clearly better than a single shift of their level.
+/// Both are fitted to the statistical ranks of the values, so that outliers do not dominate. The
+/// best shift may be anywhere, and explains three quarters of the sum of squares of a line.
 fn is_line(points: &[(i64, i64)], dependence: f64) -> bool {
     let late: Vec<f64> = points.iter().map(|(_, late)| *late as f64).collect();
     let places = places(&late);
@@ -111,11 +111,11 @@ fn is_line(points: &[(i64, i64)], dependence: f64) -> bool {
     by_line - by_shift > CLEARLY * dependence * variance
 }
 
-/// A line explains more than a shift where it takes so many variances of the rest more of the
-/// squares away.
+/// A line explains more than a shift if it removes this many residual variances more of the sum of
+/// squares.
 const CLEARLY: f64 = 4.0;
 
-/// Of every host.
+/// Returns a line for every host.
 pub(super) fn host_lines(ranks: &Ranks, instances: &[LateInstance]) -> Vec<HostLine> {
     let mut lines: BTreeMap<&str, HostLine> = BTreeMap::new();
     for (rank, host) in ranks.numbers.iter().zip(&ranks.hosts) {
@@ -137,7 +137,7 @@ pub(super) fn host_lines(ranks: &Ranks, instances: &[LateInstance]) -> Vec<HostL
     lines.into_values().collect()
 }
 
-/// By name.
+/// Returns the lines by operation name.
 pub(super) fn operation_lines(instances: &[LateInstance]) -> Vec<OperationLine> {
     let mut by_name: BTreeMap<&str, Vec<&LateInstance>> = BTreeMap::new();
     instances.iter().for_each(|instance| by_name.entry(&instance.name).or_default().push(instance));
@@ -158,15 +158,15 @@ pub(super) fn operation_lines(instances: &[LateInstance]) -> Vec<OperationLine> 
     by_name.into_iter().map(line).collect()
 }
 
-/// The most frequent number, the smallest of several, and how often it is there.
+/// Returns the most frequent number (the smallest if several) and its frequency.
 fn most(numbers: impl Iterator<Item = u32>) -> Option<(u32, usize)> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     numbers.for_each(|number| *counts.entry(number).or_default() += 1);
     counts.into_iter().max_by_key(|(number, count)| (*count, std::cmp::Reverse(*number)))
 }
 
-/// What was lost in some operations: the sum of the leads in those of one rank, of that rank for
-/// which it is the most, since groups that do not meet lose time side by side.
+/// Returns the time lost in some operations: the sum of leads in the operations of one rank, for
+/// the rank with the largest sum, since groups without common members lose time in parallel.
 pub fn lost_ns(instances: &[&LateInstance]) -> i64 {
     let mut seen: BTreeMap<u32, i64> = BTreeMap::new();
     for instance in instances.iter().filter(|instance| instance.last_rank.is_some()) {
@@ -175,7 +175,7 @@ pub fn lost_ns(instances: &[&LateInstance]) -> i64 {
     seen.into_values().max().unwrap_or(0)
 }
 
-/// In order of time.
+/// Returns a line for every step, in order of time.
 pub(super) fn step_lines(instances: &[LateInstance], spans: &StepSpans) -> Vec<StepLine> {
     let mut of_step: BTreeMap<i64, Vec<&LateInstance>> = BTreeMap::new();
     for instance in instances {
@@ -203,7 +203,7 @@ pub(super) fn step_lines(instances: &[LateInstance], spans: &StepSpans) -> Vec<S
     lines
 }
 
-/// What the traces' own times would have said.
+/// Returns the verdict that uncorrected times would have given.
 pub(super) fn as_recorded(instances: &[LateInstance]) -> AsRecorded {
     let all = || instances.iter().filter(|instance| instance.waits == "all" && instance.missing == 0);
     let (rank, times) = most(all().map(|instance| instance.recorded_last_rank)).unzip();
@@ -222,8 +222,8 @@ pub(super) fn as_recorded(instances: &[LateInstance]) -> AsRecorded {
 mod tests {
     use super::*;
 
-    /// Lateness every 10 ms, ns: `of` the point's number, and noise that is normal, σ = 1 µs, the
-    /// same each time.
+    /// Lateness every 10 ms, ns: `of` the point's number, plus reproducible normal noise with σ = 1
+    /// µs.
     fn points(count: i64, seed: u64, of: impl Fn(i64) -> i64) -> Vec<(i64, i64)> {
         let mut state = seed;
         let mut uniform = || {
@@ -243,7 +243,7 @@ mod tests {
         trend(points).is_some_and(|(slope, sigma)| slope.abs() > 3.0 * sigma)
     }
 
-    /// The noise of each point keeps a share of that of the point before.
+    /// Like `points`, with noise that keeps a share of the previous point's.
     fn lasting(count: i64, seed: u64, kept: f64, of: impl Fn(i64) -> i64) -> Vec<(i64, i64)> {
         let mut last = 0.0;
         let noise = points(count + 50, seed, |_| 0).into_iter().map(|(_, noise)| {
@@ -271,7 +271,7 @@ mod tests {
         );
     }
 
-    /// False trends of 1000 jobs in which nothing changes.
+    /// Number of false trends in 1000 jobs in which nothing changes.
     fn false_trends(count: i64, kept: f64) -> usize {
         (0..1000).filter(|seed| is_seen(&lasting(count, *seed, kept, |_| 0))).count()
     }

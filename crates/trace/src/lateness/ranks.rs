@@ -69,7 +69,7 @@ impl Ranks {
         }
     }
 
-    /// The host all of whose ranks, two or more, came after all others.
+    /// Returns the host all of whose ranks, two or more, arrived after all others.
     pub(super) fn late_host(&self, held: &Held) -> Option<LateHost<'_>> {
         let late = late_host(&held.waits, &held.judged, &held.arrivals, |rank| &self.hosts[rank])?;
         let host = &self.hosts[held.arrivals[late.last].rank];
@@ -80,10 +80,10 @@ impl Ranks {
 /// A host that came last as a whole.
 pub(super) struct LateHost<'a> {
     pub(super) host: &'a String,
-    /// From the last arrival elsewhere to its first.
+    /// Time from the last arrival on another host to the first on this one, ns.
     pub(super) lead_ns: i64,
-    /// Its standard deviation.
+    /// Standard deviation of `lead_ns`, ns.
     pub(super) lead_sigma_ns: f64,
-    /// No error of the clocks within 3σ explains it.
+    /// True if no clock error within 3σ explains the lead.
     pub(super) is_certain: bool,
 }

@@ -10,54 +10,55 @@ use serde::Serialize;
 use super::history::CriticalPath;
 use crate::collectives::Evidence;
 
-/// Who was late in a job.
+/// Lateness of the ranks of a job: output of `probe_sync stragglers --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lateness {
-    /// Of the layout of this document: raised when a field changes its meaning or goes.
+    /// Version of this document; raised when a field is removed or changes its meaning.
     pub schema: u32,
-    /// How the clocks were learnt.
+    /// How the clocks were determined.
     pub clocks: String,
-    /// Which clock the times are on.
+    /// Clock of the times.
     pub timeline: String,
-    /// From the first arrival to the last end, ns.
+    /// Time from the first arrival to the last end, ns.
     pub span_ns: i64,
-    /// Of it, what is within steps, ns; all of it where no steps are known.
+    /// Part of `span_ns` within steps, ns; all of it if no steps are known.
     pub stepped_ns: i64,
-    /// Median over the instances of the standard deviation of the lead, ns; None without any.
+    /// Median over the instances of the standard deviation of the lead, ns; `None` (JSON: null) if
+    /// there are none.
     pub lead_sigma_median_ns: Option<f64>,
-    /// How many independent steps the steps count as, given how long lateness lasts in this job;
-    /// operations where steps are not known.
+    /// Number of independent steps to which the steps amount, given how long lateness lasts in this
+    /// job; operations, if steps are unknown.
     pub independent_steps: f64,
-    /// Who is late again and again, and costs time by it; most costly first.
+    /// Ranks and hosts that are repeatedly late and cost time, most costly first.
     pub stragglers: Vec<Straggler>,
-    /// Ranks of the job of which there is no trace; those whose numbers the traces do not say are
-    /// not listed.
+    /// Ranks of the job without a trace; ranks whose numbers the traces do not contain are not
+    /// listed.
     pub missing_ranks: Vec<u32>,
-    /// By rank, most lost time first.
+    /// Results by rank, most time lost first.
     pub ranks: Vec<RankLine>,
-    /// By host, most lost time first; only hosts with several ranks can be late as a whole.
+    /// Results by host, most time lost first; only hosts with several ranks can be late as a whole.
     pub hosts: Vec<HostLine>,
-    /// By name of operation.
+    /// Results by operation name.
     pub operations: Vec<OperationLine>,
-    /// By step of the program, in order of time.
+    /// Results by step of the program, in order of time.
     pub steps: Vec<StepLine>,
-    /// What the whole waited for.
+    /// Critical path of the job.
     pub critical_path: Option<CriticalPath>,
-    /// What the traces' own times would have said.
+    /// Verdict that uncorrected times would have given.
     pub as_recorded: AsRecorded,
-    /// What is in no instance.
+    /// Parts that are in no instance.
     pub unpaired: Unpaired,
-    /// Operations that ended before their last arrival beyond what uncertainty explains: a clock is
-    /// wrong, and nobody is named.
+    /// Operations that ended before their last arrival by more than uncertainty explains: a clock
+    /// is wrong, so no rank is named.
     pub impossible_instances: usize,
-    /// What of the traces was not looked at.
+    /// Traces and events that were not examined.
     pub omitted: Omitted,
-    /// What makes every other result doubtful.
+    /// Warnings that put every other result in doubt.
     pub warnings: Vec<String>,
-    /// What the user should know; the warnings come first.
+    /// Notes for the user, warnings first.
     pub notes: Vec<String>,
-    /// Every operation, in order of its last arrival.
+    /// All operations, in order of their last arrival.
     pub instances: Vec<LateInstance>,
 }
 
@@ -65,55 +66,55 @@ pub struct Lateness {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LateInstance {
-    /// What it is called.
+    /// Operation name.
     pub name: String,
-    /// Which one, in words.
+    /// Description of the instance.
     pub instance: String,
-    /// Why its parts belong together.
+    /// Evidence that its parts belong together.
     pub evidence: Evidence,
-    /// Who waits: `all`, `some` (a rooted operation, a message, or an exchange in which some send
-    /// nothing to some).
+    /// Which members wait: `all`, or `some` (a rooted operation, a message, or an exchange in which
+    /// some ranks send nothing to some others).
     pub waits: &'static str,
-    /// The program's step that it is in; of a program compiled by XLA its run.
+    /// Step of the program that contains it; for a program compiled by XLA, its run.
     pub step: Option<i64>,
-    /// The rank that came last; None where nobody waited, or where clocks are not known well enough
-    /// to name one.
+    /// The last rank; `None` (JSON: null) if no rank waited, or if clock errors are too large to
+    /// name one.
     pub last_rank: Option<u32>,
-    /// The rank whose arrival is the latest, named or not; None where nobody waited.
+    /// Rank of the latest arrival, named or not; `None` (JSON: null) if no rank waited.
     pub latest_rank: Option<u32>,
-    /// Ranks that may have been the last instead.
+    /// Ranks that may have been last instead.
     pub tied_ranks: Vec<u32>,
-    /// How many members whose traces are missing may have been the last instead; then nobody is
-    /// named.
+    /// Number of members with missing traces that may have been last instead; if positive, no rank
+    /// is named.
     pub missing: usize,
-    /// The host of which every rank came after all others', where it has several ranks in the
-    /// operation.
+    /// Host whose ranks all arrived after all others, if it has several ranks in the operation.
     pub late_host: Option<String>,
-    /// From the last arrival of another host to this one's first; 0 without a late host.
+    /// Time from the last arrival on another host to the first on this one, ns; 0 without a late
+    /// host.
     pub host_lead_ns: i64,
-    /// The first arrival.
+    /// First arrival, ns.
     pub first_arrival_ns: i64,
-    /// The last arrival.
+    /// Last arrival, ns.
     pub last_arrival_ns: i64,
-    /// From the second to the last arrival.
+    /// Time from the second to the last arrival, ns.
     pub lead_ns: i64,
-    /// Its standard deviation.
+    /// Standard deviation of `lead_ns`, ns.
     pub lead_sigma_ns: f64,
-    /// From the first to the last arrival; where only some wait the longest wait.
+    /// Time from the first to the last arrival, ns; if only some members wait, the longest wait.
     pub spread_ns: i64,
-    /// Its standard deviation.
+    /// Standard deviation of `spread_ns`, ns.
     pub spread_sigma_ns: f64,
-    /// From the last arrival to the first end; less than 0 only where a clock is wrong.
+    /// Time from the last arrival to the first end, ns; negative only if a clock is wrong.
     pub transfer_ns: i64,
-    /// What its time goes to; None where only some wait.
+    /// What dominates the time; `None` (JSON: null) if only some members wait.
     pub class: Option<Class>,
-    /// Where the last rank lost its time; None where the launches are not known.
+    /// Where the last rank became late; `None` (JSON: null) if the launches are unknown.
     pub late_in: Option<LateIn>,
-    /// The rank that the traces' own times name.
+    /// The last rank according to uncorrected times.
     pub recorded_last_rank: u32,
-    /// The spread of the traces' own times.
+    /// Spread of the uncorrected times, ns.
     pub recorded_spread_ns: i64,
-    /// Its parts, in order of rank.
+    /// Parts of the operation, in order of rank.
     pub arrivals: Vec<ArrivalLine>,
 }
 
@@ -123,174 +124,175 @@ pub struct LateInstance {
 pub struct ArrivalLine {
     /// The rank.
     pub rank: u32,
-    /// When it came: the start of its event or kernel, of several devices the latest.
+    /// Arrival, ns: the start of its event or kernel; with several devices, the latest.
     pub arrival_ns: i64,
-    /// How well its clock is known then.
+    /// Standard deviation of the rank's clock at that time, ns.
     pub sigma_ns: f64,
-    /// When its host launched it.
+    /// Launch by the host, ns.
     pub launch_ns: Option<i64>,
-    /// When it was through.
+    /// End of the part, ns.
     pub end_ns: i64,
-    /// How long it waited for the last of those it needs.
+    /// Time that it waited for the last of the ranks it depends on, ns.
     pub wait_ns: i64,
 }
 
-/// A rank in all operations.
+/// Results for one rank over all operations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RankLine {
     /// The rank.
     pub rank: u32,
-    /// Its host.
+    /// Host name.
     pub host: String,
-    /// Operations that it took part in.
+    /// Number of operations with a part on this rank.
     pub instances: usize,
-    /// How often it came last for certain. It was last at least so often, and no more often than
-    /// with `times_tied` added, unless a clock is more than 3 of its standard deviations off.
+    /// Number of operations in which the rank was certainly last. The true number is at least this,
+    /// and at most this plus `times_tied`, unless a clock error exceeds 3 standard deviations.
     pub times_last: usize,
-    /// How often it was among those who may have been last, and nobody is named.
+    /// Number of operations in which the rank is one of those that may have been last, and none is
+    /// named.
     pub times_tied: usize,
-    /// How often its host, and how often its device, was late with it; both counts at once where it
-    /// was both.
+    /// Number of operations at which its host (`times_gpu`: its device) became late; both count if
+    /// both did.
     pub times_cpu: usize,
     /// See `times_cpu`.
     pub times_gpu: usize,
-    /// Sum of its leads: how much sooner operations would have begun without it.
+    /// Sum of its leads, ns: how much earlier operations would have begun without it.
     pub lost_ns: i64,
-    /// The same as a share of all steps.
+    /// `lost_ns` as a share of all steps.
     pub lost_share: f64,
-    /// Sum of its waits for others.
+    /// Sum of its waits for others, ns.
     pub waited_ns: i64,
-    /// Median of its arrival less the median arrival of all ranks, over operations that all wait
-    /// in.
+    /// Median difference between its arrival and the median arrival of all ranks, ns, over
+    /// operations in which all members wait.
     pub late_by_median_ns: i64,
-    /// How much later it came each second, ns/s: a median of slopes; None of fewer than 26
-    /// operations, of more where lateness lasts, and where one shift of the level explains it as
+    /// Growth of its lateness, ns/s: a median of slopes. `None` (JSON: null) for fewer than 26
+    /// operations (more if lateness persists), and if a single shift of the level explains it as
     /// well.
     pub trend_ns_per_s: Option<f64>,
-    /// Its standard deviation, ns/s: a third of its 99.7 % interval's wider side.
+    /// Standard deviation of the trend, ns/s: a third of the wider side of its 99.7 % interval.
     pub trend_sigma_ns_per_s: Option<f64>,
-    /// How much sooner the job would have ended had it been as fast as the median; None where that
-    /// was not asked: of ranks that cost little.
+    /// How much earlier the job would have ended had the rank been as fast as the median, ns;
+    /// `None` (JSON: null) if not computed, as for ranks that cost little.
     pub saved_ns: Option<i64>,
 }
 
-/// A host in all operations.
+/// Results for one host over all operations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostLine {
-    /// Its name.
+    /// Host name.
     pub host: String,
-    /// Its ranks.
+    /// Ranks on the host.
     pub ranks: Vec<u32>,
-    /// How often all its ranks came after all others.
+    /// Number of operations in which all its ranks arrived after all others.
     pub times_last: usize,
-    /// Sum of its leads.
+    /// Sum of its leads, ns.
     pub lost_ns: i64,
-    /// The same as a share of all steps.
+    /// `lost_ns` as a share of all steps.
     pub lost_share: f64,
-    /// As of a rank, with all its ranks.
+    /// How much earlier the job would have ended had all its ranks been as fast as the median, ns.
     pub saved_ns: Option<i64>,
 }
 
-/// All operations of one name.
+/// Results for all operations of one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperationLine {
-    /// The name.
+    /// Operation name.
     pub name: String,
-    /// How many.
+    /// Number of instances.
     pub instances: usize,
-    /// In how many the last rank is named.
+    /// Number of instances in which the last rank is named.
     pub named: usize,
-    /// The rank that was named most often.
+    /// Rank named most often.
     pub most_often_last: Option<u32>,
-    /// How often.
+    /// Number of instances in which that rank is named.
     pub times: usize,
-    /// Median spread.
+    /// Median spread, ns.
     pub spread_median_ns: i64,
-    /// Median transfer.
+    /// Median transfer, ns.
     pub transfer_median_ns: i64,
-    /// How many of each class: transfer, skew, mixed, undecided.
+    /// Number of instances of each class: transfer, skew, mixed, undecided.
     pub classes: [usize; 4],
 }
 
-/// A step of the program.
+/// Results for one step of the program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepLine {
-    /// Its number.
+    /// Number of the step.
     pub step: i64,
-    /// When the first rank began it.
+    /// Start of the step on the first rank, ns.
     pub start_ns: i64,
-    /// How long it took, until the last was through.
+    /// Length until the end on the last rank, ns.
     pub length_ns: i64,
-    /// Operations in it.
+    /// Number of operations in the step.
     pub instances: usize,
-    /// The rank that lost most of it; None where nobody is named.
+    /// Rank that lost most of the time; `None` (JSON: null) if none is named.
     pub last_rank: Option<u32>,
-    /// What that rank lost.
+    /// Time lost by that rank, ns.
     pub last_rank_lost_ns: i64,
-    /// What was lost: the sum of the leads in the operations of one rank, of that rank for which it
-    /// is the most. Groups that do not meet lose time side by side.
+    /// Time lost, ns: the sum of leads in the operations of one rank, for the rank with the largest
+    /// sum, since groups without common members lose time in parallel.
     pub lost_ns: i64,
-    /// The same as a share of the step.
+    /// `lost_ns` as a share of the step.
     pub lost_share: f64,
 }
 
-/// A rank or a whole host that is late again and again.
+/// A rank or a whole host that is repeatedly late.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Straggler {
-    /// The rank; None: a whole host.
+    /// The rank; `None` (JSON: null) for a whole host.
     pub rank: Option<u32>,
-    /// The host.
+    /// Host name.
     pub host: String,
-    /// Steps in which it cost most; where steps are not known, nothing.
+    /// Steps in which it cost most; empty if steps are unknown.
     pub steps: Vec<i64>,
-    /// How many steps these are; where steps are not known, operations.
+    /// Number of these steps; number of operations, if steps are unknown.
     pub times: usize,
-    /// Out of how many.
+    /// Number of steps in total; number of operations, if steps are unknown.
     pub of: usize,
-    /// How probable it is that chance alone names any rank or host so often, with no more steps
-    /// counted than are independent.
+    /// Probability that chance alone names any rank or host this often, counting only independent
+    /// steps.
     pub chance: f64,
-    /// What it cost in these steps, by its leads.
+    /// Cost in these steps, ns: the sum of its leads.
     pub lost_ns: i64,
-    /// How much sooner the job would have ended had it been as fast as the median; without what is
-    /// set aside.
+    /// How much earlier the job would have ended had it been as fast as the median, ns; excludes
+    /// what is set aside.
     pub saved_ns: i64,
-    /// The same as a share of all steps.
+    /// `saved_ns` as a share of all steps.
     pub saved_share: f64,
-    /// How much shorter each of `steps` would have been, in the same order.
+    /// How much shorter each of `steps` would have been, ns, in the same order.
     pub saved_by_step_ns: Vec<i64>,
 }
 
-/// What the traces' own times would have said.
+/// Verdict that uncorrected times would have given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AsRecorded {
-    /// The rank that they name most often.
+    /// Rank named most often.
     pub rank: Option<u32>,
-    /// How often.
+    /// Number of operations in which that rank is named.
     pub times: usize,
-    /// Operations in which they name another than the named rank.
+    /// Operations in which uncorrected times name another rank.
     pub wrong: usize,
-    /// Out of so many with a named rank.
+    /// Number of operations with a named rank.
     pub of: usize,
-    /// Median spread of their times.
+    /// Median spread of the uncorrected times, ns.
     pub spread_median_ns: i64,
-    /// Median spread on the reference clock.
+    /// Median spread on the reference clock, ns.
     pub aligned_spread_median_ns: i64,
 }
 
-/// What is in no instance, and what would change that.
+/// Parts that are in no instance, and how to change that.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unpaired {
-    /// Instances that no order pairs with certainty.
+    /// Instances that cannot be matched with certainty.
     pub ambiguous_instances: usize,
-    /// Parts that no other trace shows.
+    /// Parts that appear in no other trace.
     pub alone_parts: usize,
     /// Parts without a known root or peer.
     pub unordered_parts: usize,
@@ -300,5 +302,5 @@ pub struct Unpaired {
     pub remedies: Vec<String>,
 }
 
-/// Of the layout of [`Lateness`].
+/// Version of the layout of [`Lateness`].
 pub(super) const SCHEMA: u32 = 4;

@@ -7,34 +7,34 @@ use crate::formats::TraceFormat;
 use crate::model::{Identity, TraceFacts};
 use crate::write::BETWEEN_NAMES;
 
-/// One rank's trace.
+/// A trace of one rank.
 #[derive(Clone, Debug)]
 pub struct NodeTrace {
     /// The file.
     pub path: PathBuf,
     /// Its format.
     pub format: &'static dyn TraceFormat,
-    /// What tells it from the others: its rank, else its node while that is free, else the next
-    /// free number.
+    /// Number that distinguishes it from the others: its rank, otherwise its node if that is free,
+    /// otherwise the next free number.
     pub part: u32,
-    /// What all traces of its rank have in common: the first one's `part`.
+    /// Number shared by all traces of its rank: the first one's `part`.
     pub rank_part: u32,
-    /// Which of its rank's traces it is, in the order of time; 0: the first, or the only one.
+    /// Number of the trace among those of its rank, in order of time; 0 for the first or only one.
     pub span: u32,
-    /// The node whose clock it is on; ranks of one host share it. The same as `part` where no
-    /// node's offsets will be applied.
+    /// Node whose clock it is on; ranks of one host share it. Equal to `part` if no node's offsets
+    /// will be applied.
     pub node: u32,
-    /// What settled the node.
+    /// How the node was determined.
     pub settled_by: SettledBy,
-    /// For people: `rank 2 (node 1, gpu-07)`.
+    /// Display name: `rank 2 (node 1, gpu-07)`.
     pub name: String,
-    /// What the file says.
+    /// Facts stated in the file.
     pub facts: TraceFacts,
 }
 
 impl NodeTrace {
-    /// What viewers are told of it: `rank 2 · gpu-01`, or `node 2 · gpu-01` where its rank is not
-    /// known.
+    /// Returns the title for viewers: `rank 2 · gpu-01`, or `node 2 · gpu-01` if its rank is
+    /// unknown.
     pub fn title(&self) -> String {
         let Identity { rank, hostname, .. } = &self.facts.identity;
         let mut which = rank.map_or_else(|| format!("node {}", self.node), |rank| format!("rank {rank}"));

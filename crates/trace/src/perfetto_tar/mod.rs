@@ -34,11 +34,11 @@ use crate::provenance;
 use document::{Clocks, Entry, Manifest, Reference, TraceTime};
 use machines::Machine;
 
-/// What a TAR of Perfetto traces says of their clocks.
+/// Clock relations stated in a TAR of Perfetto traces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TarReport {
-    /// In the order of the traces; the first is the one whose clock all are put on.
+    /// Members in the order of the traces; all are put on the clock of the first.
     pub files: Vec<TarMember>,
 }
 
@@ -46,24 +46,24 @@ pub struct TarReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TarMember {
-    /// Its name in the TAR.
+    /// Name in the TAR.
     pub member: String,
-    /// The machine that the manifest gives it to.
+    /// Machine to which the manifest assigns it.
     pub machine: String,
-    /// The clock that is related, by Perfetto's name; None where the file states none, and its own
-    /// timeline is.
+    /// Clock that is related, by Perfetto's name; `None` (JSON: null) if the file states none, in
+    /// which case its own timeline is related.
     pub clock: Option<&'static str>,
-    /// At one instant its clock shows T where that of the first file shows T + this, ns; None for a
-    /// file without events.
+    /// Offset, ns: at the instant when its clock shows T, the first file's shows T + this. `None`
+    /// (JSON: null) for a file without events.
     pub offset_ns: Option<i64>,
-    /// How far an event of the file is from where the map has it, with this offset, ns at most.
+    /// Largest distance between an event of the file with this offset and its mapped time, ns.
     pub drift_left_ns: Option<u64>,
-    /// From the first to the last event of all files of its machine and clock, ns.
+    /// Time from the first to the last event of all files of its machine and clock, ns.
     pub over_ns: Option<i64>,
 }
 
 impl TarMember {
-    /// What the user should know of it.
+    /// Returns the note for the user.
     pub(crate) fn note(&self, reference: &str) -> String {
         let Self { member, machine, clock, offset_ns, drift_left_ns, over_ns } = self;
         let clock = clock.unwrap_or("its own timeline");
@@ -81,15 +81,15 @@ impl TarMember {
     }
 }
 
-/// Whether an output is such a TAR.
+/// Returns true if an output is such a TAR.
 pub(crate) fn is_meant(output: &Path) -> bool {
     output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("tar"))
 }
 
-/// Writes all traces and the manifest into `output`, which appears when it is whole.
+/// Writes all traces and the manifest into `output`, which appears when it is complete.
 ///
 /// # Errors
-/// A trace of another format, or without a clock; whatever reading and writing meet.
+/// Fails if a trace has another format or no clock, and on errors of reading and writing.
 pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<TarReport, Error> {
     let machines = machines::machines(calibrated)?;
     let members = members(calibrated);
@@ -115,8 +115,8 @@ pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<TarReport,
     Ok(report)
 }
 
-/// Names of the traces in the TAR: their own, told apart by their folders; Perfetto passes over
-/// names that begin with a full stop, and the manifest's is taken.
+/// Returns the names of the traces in the TAR: their file names, distinguished by their folders.
+/// Perfetto skips names that begin with a full stop, and the manifest's name is reserved.
 fn members(calibrated: &Calibrated) -> Vec<String> {
     let paths: Vec<&Path> = calibrated.traces.iter().map(|of| of.trace.path.as_path()).collect();
     let mut members: Vec<String> = Vec::with_capacity(paths.len());
@@ -128,7 +128,7 @@ fn members(calibrated: &Calibrated) -> Vec<String> {
     members
 }
 
-/// The traces of all machines in their order.
+/// Describes the traces of all machines, in order.
 fn described(machines: &[Machine], members: &[String]) -> Vec<TarMember> {
     let mut files = vec![TarMember::default(); members.len()];
     for machine in machines {
@@ -173,7 +173,7 @@ fn append(tar: &mut Builder<AtomicFile>, name: &str, length: u64, content: impl 
     tar.append_data(&mut header, name, content)
 }
 
-/// A file of a length that is stated before it is read.
+/// A file whose length is stated before it is read.
 struct Whole<R> {
     input: R,
     left: u64,
@@ -190,5 +190,5 @@ impl<R: Read> Read for Whole<R> {
     }
 }
 
-/// The manifest's name, by convention.
+/// Conventional name of the manifest.
 const MANIFEST: &str = "perfetto_manifest.json";

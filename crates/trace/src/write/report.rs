@@ -2,53 +2,52 @@
 
 use serde::Serialize;
 
-/// What a writer is told before the first chunk.
+/// Facts passed to a writer before the first chunk.
 #[derive(Clone, Debug, Default)]
 pub struct Meta {
-    /// Where times that a format counts from a base begin, ns on the chunks' clock.
+    /// Base of the times in formats that count from one, ns on the chunks' clock.
     pub base_ns: i64,
-    /// What is known of the whole trace, as names and texts, for formats that have a place for it.
+    /// Facts about the whole trace, as names and texts, for formats that can store them.
     pub metadata: Vec<(String, String)>,
-    /// Ranks in the job, where known, for formats that have a place for it.
+    /// Number of ranks in the job, if known, for formats that can store it.
     pub world_size: Option<u32>,
-    /// What the job's collectives run on (`nccl`, `gloo`), where known, for formats that have a
-    /// place for it.
+    /// Backend of the job's collectives (`nccl`, `gloo`), if known, for formats that can store it.
     pub backend: Option<String>,
 }
 
-/// What was written.
+/// Counts of what was written.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WriteReport {
-    /// Tracks that were declared.
+    /// Tracks declared.
     pub tracks: u64,
-    /// Slices; each is in the output with its whole length.
+    /// Slices; the output has each of them in full length.
     pub slices: u64,
-    /// Moments.
+    /// Instants.
     pub instants: u64,
-    /// Values of counters.
+    /// Counter values.
     pub counters: u64,
-    /// Ends of flows.
+    /// Flow ends.
     pub flow_ends: u64,
-    /// Those of them at whose time no slice began on their track; they are not in the output.
+    /// Flow ends without a slice on their track that begins at their time; they are not in the
+    /// output.
     pub unbound_flow_ends: u64,
-    /// Tracks that were added because slices of a row overlap without nesting.
+    /// Tracks added because slices of a row overlap without nesting.
     pub lanes: u64,
-    /// Instants that were stated on two clocks, for machines on clocks of their own.
+    /// Clock snapshots written for machines on clocks of their own.
     pub clock_pairs: u64,
-    /// How far those leave a time of an event from where the machine's map has it, ns at most.
+    /// Largest distance between a time of an event through these snapshots and through the
+    /// machine's map, ns.
     pub clock_off_ns: u64,
-    /// Parts of collective operations that are written as such, in formats that have events for
-    /// them.
+    /// Parts of collective operations written as such, in formats that have events for them.
     pub collectives: u64,
     /// Communicators of these operations.
     pub communicators: u64,
-    /// Bytes that the output was given.
+    /// Bytes passed to the output.
     pub bytes: u64,
 }
 
-/// Under this name a trace's metadata says which clock its times are on; whoever reads it as a
-/// trace finds there that it is aligned.
+/// Metadata key of the clock that a trace's times are on; readers recognise an aligned trace by it.
 pub(crate) const ALIGNED_TO: &str = "probe_sync_timeline";
-/// The key under which it states how well its times are known on that clock, ns.
+/// Metadata key of the uncertainty of the times on that clock, ns.
 pub(crate) const ALIGNED_SIGMA: &str = "probe_sync_sigma_ns";

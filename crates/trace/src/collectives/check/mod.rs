@@ -29,14 +29,14 @@ use super::NodeCollectives;
 use super::matching::{Ambiguous, Evidence, MatchOptions, Operation, Order, Pairing, Part, match_operations};
 use crate::model::{Instance, MappedTime, PS_PER_NS, Picoseconds};
 
-/// What a check may assume, and how much it tells.
+/// Assumptions of a check, and the length of its report.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct CheckOptions {
-    /// How cautious pairing is.
+    /// Options of matching.
     pub matching: MatchOptions,
-    /// Standard deviations that explain a broken edge.
+    /// A broken edge is explained if it is within this many standard deviations.
     pub deviations: f64,
-    /// Broken edges that the report lists, the worst first; the others are counted.
+    /// Most broken edges listed in the report, worst first; the others are only counted.
     pub listed_max: usize,
 }
 
@@ -46,70 +46,70 @@ impl Default for CheckOptions {
     }
 }
 
-/// The outcome of a check.
+/// Results of a check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckReport {
-    /// Happens-before edges that were judged.
+    /// Happens-before edges judged.
     pub edges: usize,
-    /// Edges that do not hold.
+    /// Edges judged broken.
     pub broken: usize,
-    /// Of the broken ones, those that the clocks' uncertainty explains.
+    /// Broken edges that clock uncertainty explains.
     pub explained: usize,
-    /// Of the broken ones, those whose end is that of a call, which may return before its operation
-    /// has run: such an edge proves nothing unless the call waits.
+    /// Broken edges whose end is that of a call, which may return before its operation has run:
+    /// such an edge proves nothing unless the call waits.
     pub broken_of_calls: usize,
-    /// Edges beside these that depend on a clock that is not known: nothing is said of them.
+    /// Further edges that depend on an unknown clock and are not judged.
     pub unjudged_edges: usize,
     /// Operations with parts on at least two nodes.
     pub instances: usize,
-    /// The largest amount by which an edge is broken, ns; 0 when none is.
+    /// Largest amount by which an edge is broken, ns; 0 if none is.
     pub worst_ns: f64,
-    /// Operations of all ranks whose starts are all on known clocks.
+    /// Operations of all ranks with all starts on known clocks.
     pub start_gaps: usize,
-    /// Mean over these of the latest start minus the earliest, ns; 0 without any. Ranks that wait
-    /// for each other are in it as well as clocks that differ.
+    /// Mean over these operations of the latest start minus the earliest, ns; 0 if there are none.
+    /// It reflects waiting ranks as well as clock differences.
     pub start_gap_mean_ns: f64,
-    /// The same by name of operation.
+    /// Results by operation name.
     pub operations: Vec<OperationLine>,
-    /// The nodes, with their numbers of parts.
+    /// Results by node.
     pub nodes: Vec<NodeLine>,
-    /// Broken edges, unexplained before explained, and worst first.
+    /// Broken edges: unexplained before explained, worst first.
     pub broken_edges: Vec<BrokenEdge>,
     /// Broken edges that are not listed.
     pub broken_edges_left_out: usize,
-    /// Instances that no order pairs with certainty; never a verdict.
+    /// Instances that cannot be matched with certainty; they do not count for the verdict.
     pub ambiguous_instances: usize,
-    /// What they are, and why.
+    /// Ambiguous operations, with reasons.
     pub ambiguous: Vec<Ambiguous>,
-    /// Parts that no other node shows.
+    /// Parts for which no other node has a counterpart.
     pub unpaired_parts: usize,
-    /// Parts that order nothing as far as the trace says.
+    /// Parts whose order the trace does not determine.
     pub unordered_parts: usize,
-    /// Parts that nothing here covers: of traces whose clock is not known beside others whose clock
-    /// is, of files into which several traces were merged, or parts that could not be kept or read
-    /// back because memory for names or the disk was full.
+    /// Parts that were not judged for another reason: traces with unknown clocks next to others
+    /// with known ones, files into which several traces were merged, or parts that could not be
+    /// kept or read back because memory for names or the disk was full.
     pub unjudged_parts: u64,
 }
 
-/// What a check comes to.
+/// Outcome of a check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every edge of every operation that can be paired holds, or is explained by the clocks'
-    /// uncertainty.
+    /// Every edge of every matched operation holds, or is explained by clock uncertainty.
     Holds,
-    /// Edges are broken beyond what uncertainty explains.
+    /// Edges are broken by more than uncertainty explains.
     Violated,
-    /// What was judged holds, but there were parts or edges that could not be: no success.
+    /// Everything that was judged holds, but some parts or edges could not be judged. Not a
+    /// success.
     Incomplete,
     /// There was no edge to judge.
     Nothing,
 }
 
 impl CheckReport {
-    /// What it comes to.
+    /// Returns the outcome.
     pub fn outcome(&self) -> Outcome {
         let whole = self.unjudged_parts == 0 && self.unjudged_edges == 0;
         match (self.violations(), whole, self.edges) {
@@ -120,8 +120,8 @@ impl CheckReport {
         }
     }
 
-    /// What could not be judged, in words: `3 edges and 7 parts of collectives`; empty where all
-    /// was.
+    /// Describes what could not be judged, as in `3 edges and 7 parts of collectives`; empty if
+    /// nothing.
     pub fn unjudged(&self) -> String {
         let counts = [(self.unjudged_edges as u64, "edges"), (self.unjudged_parts, "parts of collectives")];
         let told = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -136,7 +136,7 @@ impl CheckReport {
         self.start_gap_mean_ns += (nanoseconds(latest - earliest) - self.start_gap_mean_ns) / self.start_gaps as f64;
     }
 
-    /// Broken edges that uncertainty does not explain.
+    /// Returns the number of broken edges that uncertainty does not explain.
     pub fn violations(&self) -> usize {
         self.broken - self.explained
     }
@@ -146,21 +146,21 @@ impl CheckReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperationLine {
-    /// The name.
+    /// Operation name.
     pub name: String,
-    /// Why the parts belong together; the weakest where instances differ.
+    /// Evidence for matching the parts; the weakest of the instances.
     pub evidence: Evidence,
-    /// How many.
+    /// Number of instances.
     pub instances: usize,
-    /// Their edges.
+    /// Edges judged.
     pub edges: usize,
-    /// Those that do not hold.
+    /// Edges judged broken.
     pub broken: usize,
-    /// Of these, those that uncertainty explains.
+    /// Broken edges that clock uncertainty explains.
     pub explained: usize,
-    /// Edges beside these that depend on a clock that is not known.
+    /// Further edges that depend on an unknown clock and are not judged.
     pub unjudged_edges: usize,
-    /// The largest amount, ns.
+    /// Largest amount by which an edge is broken, ns.
     pub worst_ns: f64,
 }
 
@@ -168,48 +168,48 @@ pub struct OperationLine {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeLine {
-    /// Its number.
+    /// Number of the node.
     pub node: u32,
-    /// Its host.
+    /// Host name.
     pub name: String,
-    /// Its parts, judged or not.
+    /// Parts on the node, judged or not.
     pub parts: usize,
-    /// Edges whose end is here and does not hold.
+    /// Broken edges that end on this node.
     pub broken: usize,
 }
 
-/// An end that precedes a start that it must follow.
+/// An end that precedes a start that it should follow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BrokenEdge {
-    /// The operation's name.
+    /// Operation name.
     pub operation: String,
-    /// Which instance, in words.
+    /// Description of the instance.
     pub instance: String,
-    /// Operation and instance in as few words as name them.
+    /// Shortest unambiguous description of operation and instance.
     #[serde(skip)]
     pub label: String,
-    /// The node on which it ended too early.
+    /// Node on which it ended too early.
     pub ended_node: u32,
-    /// That node's host.
+    /// Host of the node on which it ended.
     pub ended_name: String,
-    /// The end, ns, rounded down.
+    /// End, ns, rounded down.
     pub end_ns: i64,
-    /// The node on which it had not yet begun.
+    /// Node on which it had not begun yet.
     pub started_node: u32,
-    /// That node's host.
+    /// Host of the node on which it started.
     pub started_name: String,
-    /// The start, ns, rounded down.
+    /// Start, ns, rounded down.
     pub start_ns: i64,
-    /// Start minus end, ns.
+    /// Amount of the violation, ns: start minus end.
     pub by_ns: f64,
-    /// What the clocks' uncertainty can account for, ns.
+    /// Amount that clock uncertainty can explain, ns.
     pub uncertainty_ns: f64,
-    /// Uncertainty accounts for it.
+    /// True if clock uncertainty explains the violation.
     pub explained: bool,
 }
 
-/// Judges every edge of the nodes' collectives, each node looked at through its map.
+/// Judges every edge of the nodes' collectives, with each node's times mapped.
 pub(crate) fn check(nodes: &[NodeCollectives<'_>], pairing: &Pairing, options: &CheckOptions) -> CheckReport {
     let line = |node: &NodeCollectives<'_>| NodeLine {
         node: node.node,
@@ -247,7 +247,7 @@ struct Instant<'a> {
     time: MappedTime,
 }
 
-/// Takes one operation after the other.
+/// Judges one operation at a time.
 struct Judge<'a> {
     nodes: &'a [NodeCollectives<'a>],
     options: &'a CheckOptions,
@@ -288,7 +288,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The ends that must follow, and the starts that they must follow.
+    /// Returns the ends that must follow, and the starts that they must follow.
     fn sides(&self, operation: &Operation<'a>) -> (Vec<Instant<'a>>, Vec<Instant<'a>>) {
         let (from, to): (Option<usize>, Option<usize>) = match operation.order {
             Order::AllToAll | Order::Exchange(_) => (None, None),
@@ -309,7 +309,7 @@ impl<'a> Judge<'a> {
         (of(&ends_here, &|part| part.end_ps), of(&starts_here, &|part| part.start_ps))
     }
 
-    /// One end against the starts that it must follow.
+    /// Compares one end with the starts that it must follow.
     fn edge(&mut self, operation: &Operation<'_>, end: &Instant<'_>, starts: &[Instant<'_>], line: &mut OperationLine) {
         let (start, allowed) = match standing(end, starts, self.options.deviations) {
             Standing::Unknown => {
@@ -369,18 +369,18 @@ impl OperationLine {
     }
 }
 
-/// What one end comes to against the starts that it must follow.
+/// Result of comparing one end with the starts that it must follow.
 enum Standing<'a, 'b> {
-    /// It follows all of them.
+    /// It follows all starts.
     Holds,
-    /// It precedes this one; of several, the one that uncertainty explains least.
+    /// It precedes this start; if several, the one that uncertainty explains least.
     Broken {
         /// The start.
         start: &'a Instant<'b>,
-        /// What uncertainty explains, ns.
+        /// Amount that uncertainty explains, ns.
         allowed_ns: f64,
     },
-    /// That depends on a clock that is not known.
+    /// The comparison depends on an unknown clock.
     Unknown,
 }
 
@@ -402,8 +402,8 @@ fn standing<'a, 'b>(end: &Instant<'_>, starts: &'a [Instant<'b>], deviations: f6
     }
 }
 
-/// By how much an end may precede a start before the clocks' uncertainty does not explain it, ns;
-/// not finite where a clock is not known.
+/// Returns the amount by which an end may precede a start within the clocks' uncertainty, ns; not
+/// finite if a clock is unknown.
 fn allowed_ns(end: &Instant<'_>, start: &Instant<'_>, deviations: f64) -> f64 {
     let sigma = |time: &MappedTime| if start.clock == end.clock { time.own_sigma_ns } else { time.sigma_ns };
     let sigma_ns = sigma(&end.time).hypot(sigma(&start.time));
@@ -423,7 +423,7 @@ fn trim(report: &mut CheckReport, listed_max: usize) {
     report.broken_edges.truncate(listed_max);
 }
 
-/// Which instance an operation is, in words.
+/// Describes the instance of an operation.
 pub(crate) fn instance_text(instance: &Instance, operation: &Operation<'_>) -> String {
     match instance {
         Instance::Hlo { module, .. } => {
@@ -439,7 +439,7 @@ pub(crate) fn instance_text(instance: &Instance, operation: &Operation<'_>) -> S
     }
 }
 
-/// `all_gather #8 of group 0`: an operation by its number, or its place, in its group.
+/// Formats `all_gather #8 of group 0`: an operation by its number, or its place, in its group.
 fn short_label(name: &str, instance: &Instance, operation: &Operation<'_>) -> String {
     match instance {
         Instance::Sequence { group } => format!("{name} #{} of group {}", operation.number, group.name),
@@ -451,17 +451,17 @@ fn short_label(name: &str, instance: &Instance, operation: &Operation<'_>) -> St
     }
 }
 
-/// A difference of times, ps to ns.
+/// Converts a difference of times from ps to ns.
 fn nanoseconds(difference: Picoseconds) -> f64 {
     difference as f64 / PS_PER_NS as f64
 }
 
-/// Whole ns, rounded down and held within i64.
+/// Converts to whole ns, rounded down and clamped to i64.
 pub(super) fn whole_ns(at: Picoseconds) -> i64 {
     at.div_euclid(PS_PER_NS).clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// Broken edges are not trimmed before there are this many.
+/// Number of broken edges below which they are not trimmed.
 const LISTED_MIN: usize = 64;
 
 #[cfg(test)]

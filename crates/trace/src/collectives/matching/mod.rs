@@ -54,37 +54,37 @@ use self::rules::{is_ordered, members, membership};
 use super::NodeCollectives;
 use crate::model::{CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
 
-/// Operations that cannot be paired with certainty, of one name and for one reason.
+/// Operations of one name that cannot be matched with certainty, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ambiguous {
-    /// Name and shape.
+    /// Name and shape of the operation.
     pub operation: String,
-    /// Why, as a clause.
+    /// Reason, as a clause.
     pub reason: String,
-    /// Instances: at least as many as any one node did.
+    /// Number of instances: at least the largest number on any one node.
     pub instances: usize,
-    /// Parts on all nodes.
+    /// Number of parts on all nodes.
     pub parts: usize,
 }
 
-/// What came out of matching beside the operations; each part that came in is in an operation or in
-/// exactly one of the counts.
+/// Results of matching, besides the operations; each input part is in an operation or in exactly
+/// one of the counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Matching {
     /// Operations with parts on at least two nodes.
     pub operations: usize,
-    /// What stays without a verdict.
+    /// Operations without a verdict.
     pub ambiguous: Vec<Ambiguous>,
-    /// Parts whose operation no other node shows.
+    /// Parts whose operation appears on no other node.
     pub unpaired: usize,
-    /// Parts that order nothing as far as the trace says: unknown kind, root or peer.
+    /// Parts whose order the trace does not determine: unknown kind, root or peer.
     pub unordered: usize,
-    /// Parts that were not kept or could not be read back: nothing is known of them.
+    /// Parts that were not kept or could not be read back.
     pub lost: u64,
 }
 
-/// Groups the parts of all nodes into operations and hands over each, in order of label, number and
+/// Groups the parts of all nodes into operations and passes each on, in order of label, number and
 /// turn.
 pub(crate) fn match_operations<'a>(
     nodes: &'a [NodeCollectives<'a>],
@@ -116,17 +116,17 @@ struct Matcher<'a, 'b> {
     options: MatchOptions,
     pairing: &'b Pairing,
     found: Matching,
-    /// By name and reason: instances and parts.
+    /// Numbers of instances and parts, by name and reason.
     ambiguous: BTreeMap<(String, String), (usize, usize)>,
     take: &'b mut dyn FnMut(&Operation<'a>),
 }
 
-/// The parts of one number, in order of node, then device, then start.
+/// The parts with one number, in order of node, device and start.
 type Parts<'a> = Vec<Part<'a>>;
 
 impl<'a> Matcher<'a, '_> {
-    /// Parts of one instance and kind whose programs state the same; `shared`: more than one node
-    /// shows such parts.
+    /// Matches parts of one instance and kind for which the programs state the same; `shared` is
+    /// true if more than one node has such parts.
     fn bucket(&mut self, key: Key<'_>, replicas: &Replicas, lanes: &Lanes, shared: bool) {
         if !is_ordered(key.kind) {
             self.found.unordered += lanes.parts() as usize;
@@ -153,7 +153,7 @@ impl<'a> Matcher<'a, '_> {
         self.found.lost += bucket.unread();
     }
 
-    /// Equal labels on all hosts; several devices and turns per host.
+    /// Matches by equal labels on all hosts, with several devices and turns per host.
     fn hlo(&mut self, rule: &Rule, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         while let Some(number) = self.readable(bucket) {
             let Some(parts) = bucket.take(number, self.options.held_max) else {
@@ -168,8 +168,8 @@ impl<'a> Matcher<'a, '_> {
         }
     }
 
-    /// The next number of a bucket. Once parts could not be read back, what comes is not complete:
-    /// the rest is not judged.
+    /// Returns the next number of a bucket. Once parts could not be read back, the rest is
+    /// incomplete and is not judged.
     fn readable(&mut self, bucket: &mut Bucket<'a>) -> Option<i64> {
         if bucket.unread() > 0 {
             self.found.lost += bucket.drain() as u64;
@@ -177,7 +177,7 @@ impl<'a> Matcher<'a, '_> {
         bucket.smallest()
     }
 
-    /// The parts of the devices that took part together.
+    /// Matches the parts of the devices that took part together.
     fn devices(&mut self, kind: &CollectiveKind, number: i64, parts: &Parts<'a>) {
         if one_node(parts) {
             self.unpaired(parts);
@@ -198,7 +198,7 @@ impl<'a> Matcher<'a, '_> {
         }
     }
 
-    /// Equal group and number.
+    /// Matches by equal group and number.
     fn sequence(&mut self, group: &GroupKey, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         while let Some(number) = self.readable(bucket) {
             let Some(parts) = bucket.take(number, self.options.held_max) else {
@@ -217,7 +217,7 @@ impl<'a> Matcher<'a, '_> {
         }
     }
 
-    /// Order of starts, from the places on that are known to be those of one operation.
+    /// Matches by order of starts, beginning with the places known to belong to one operation.
     fn order(&mut self, group: Option<&GroupKey>, kind: &CollectiveKind, plan: Option<&Plan>, bucket: &mut Bucket<'a>) {
         if bucket.unread() > 0 {
             self.found.lost += bucket.drain() as u64;
@@ -250,12 +250,12 @@ impl<'a> Matcher<'a, '_> {
         self.found.unpaired += bucket.drain();
     }
 
-    /// The places of nodes by their numbers.
+    /// Returns the indices of nodes selected by number.
     fn places_of(&self, is_of: impl Fn(u32) -> bool) -> Vec<usize> {
         (0..self.nodes.len()).filter(|place| is_of(self.nodes[*place].node)).collect()
     }
 
-    /// Pairs the parts of one place in the common order.
+    /// Matches the parts at one place in the common order.
     fn by_order(
         &mut self,
         group: Option<&GroupKey>,
@@ -303,7 +303,7 @@ impl<'a> Matcher<'a, '_> {
         }
     }
 
-    /// Turns ranks of the group into nodes; None where the root or a peer shows no part.
+    /// Converts ranks of the group to nodes; `None` if the root or a peer has no part.
     fn resolve(&self, group: Option<&GroupKey>, kind: &CollectiveKind, parts: &[Part<'_>]) -> Option<Order> {
         let node_of = |rank: u32| parts.iter().map(|part| part.node).find(|&node| self.nodes[node].rank() == rank);
         let places = places(parts);
@@ -332,8 +332,8 @@ impl<'a> Matcher<'a, '_> {
         }
     }
 
-    /// Who waits for whom where some send nothing to some: a receiver's end follows the starts of
-    /// those that send to it.
+    /// Returns the order of an exchange in which some ranks send nothing to some others: a
+    /// receiver's end follows the starts of the ranks that send to it.
     fn exchange(&self, ranks: &[u32], parts: &[Part<'_>]) -> Option<Order> {
         let place = |part: &Part<'_>| ranks.iter().position(|rank| *rank == self.nodes[part.node].rank());
         let sends = |part: &Part<'_>, to: usize| match part.recipients {
@@ -362,7 +362,7 @@ impl<'a> Matcher<'a, '_> {
         self.count_ambiguous(name, reason, most, parts.len());
     }
 
-    /// All that is left of a bucket.
+    /// Marks the rest of a bucket as ambiguous.
     fn mark_bucket(&mut self, bucket: &mut Bucket<'a>, reason: &str) {
         let name = bucket.labels().next().map_or_else(String::new, described);
         let most = bucket.places().iter().map(|&place| bucket.count(place)).max().unwrap_or(0);
@@ -370,7 +370,7 @@ impl<'a> Matcher<'a, '_> {
         self.count_ambiguous(name, reason, most, parts);
     }
 
-    /// All that is left of one number.
+    /// Marks the remaining parts of one number as ambiguous.
     fn mark_rest(&mut self, bucket: &mut Bucket<'a>, number: i64, reason: &str) {
         let name = bucket.labels().next().map_or_else(String::new, described);
         let (most, parts) = bucket.skip(number, self.options.held_max);
@@ -384,8 +384,8 @@ impl<'a> Matcher<'a, '_> {
     }
 }
 
-/// How many more take part in an operation than have parts here, as far as the traces say: members
-/// of its group, devices of its program, or ranks of the job.
+/// Returns how many more members an operation has than parts were found, as far as the traces show:
+/// members of its group, devices of its program, or ranks of the job.
 fn missing(nodes: &[NodeCollectives<'_>], group: Option<&GroupKey>, parts: &[Part<'_>]) -> usize {
     let places = places(parts);
     let Some(part) = parts.first() else { return 0 };
@@ -401,7 +401,8 @@ fn missing(nodes: &[NodeCollectives<'_>], group: Option<&GroupKey>, parts: &[Par
     size.map_or(0, |size| size.saturating_sub(places.len()))
 }
 
-/// The size of the smallest listed group of which all these nodes are members, and no other node.
+/// Returns the size of the smallest listed group that has all these nodes and no other traced node
+/// as members.
 fn listed(nodes: &[NodeCollectives<'_>], places: &[usize]) -> Option<usize> {
     let is_theirs =
         |ranks: &&[u32]| (0..nodes.len()).all(|place| ranks.contains(&nodes[place].rank()) == places.contains(&place));
@@ -409,7 +410,7 @@ fn listed(nodes: &[NodeCollectives<'_>], places: &[usize]) -> Option<usize> {
     all.filter(is_theirs).map(<[_]>::len).min()
 }
 
-/// Name, and shape where only it identifies the operation.
+/// Returns the name, with the shape if only that identifies the operation.
 fn described(label: &Label) -> String {
     match &label.instance {
         Instance::Communicator { signature, .. } => signature.clone(),

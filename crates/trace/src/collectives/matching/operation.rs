@@ -4,37 +4,37 @@ use serde::Serialize;
 
 use crate::model::{Label, Picoseconds, Recipients};
 
-/// Why parts are believed to be one operation.
+/// Evidence that parts belong to one operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// Equal labels on all nodes.
     Label,
-    /// Order within the group that the parts name, with equal counts.
+    /// Order within the group named by the parts, with equal counts.
     GroupOrder,
-    /// Order, where the counts leave one group that can have done it.
+    /// Order, where the counts leave only one possible group.
     CountedOrder,
 }
 
 /// One part of an operation.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Part<'a> {
-    /// Place in the list of nodes.
+    /// Index in the list of nodes.
     pub node: usize,
-    /// What it is.
+    /// Label of the part.
     pub label: &'a Label,
     /// Start on the node's own timeline.
     pub start_ps: Picoseconds,
-    /// End on it.
+    /// End on the node's own timeline.
     pub end_ps: Picoseconds,
-    /// Place among the node's parts, in order of its file.
+    /// Index among the node's parts, in file order.
     pub ordinal: u64,
-    /// To whom it sends.
+    /// Ranks to which it sends.
     pub recipients: Recipients,
 }
 
-/// What must follow what; nodes by their place in the list.
+/// Required order of ends and starts; nodes are indices into the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Every end follows every start.
@@ -58,31 +58,31 @@ pub(crate) enum Order {
 /// The parts of one operation, on at least two nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Operation<'a> {
-    /// What follows what.
+    /// Required order of ends and starts.
     pub order: Order,
-    /// Why the parts belong together.
+    /// Evidence that the parts belong together.
     pub evidence: Evidence,
-    /// Which execution or place in a sequence; 0 where only order tells.
+    /// Number of the execution, or in a sequence; 0 if only the order is known.
     pub number: i64,
-    /// Which turn of a loop, or which place in the order, from 0.
+    /// Turn of a loop, or place in the order, from 0.
     pub turn: usize,
-    /// In order of node.
+    /// The parts, in order of node.
     pub parts: Vec<Part<'a>>,
-    /// How many members of its group, or devices of its program, show no part.
+    /// Number of members of its group, or devices of its program, without a part.
     pub missing: usize,
 }
 
-/// Whether two neighbours in a list of parts are of one node.
+/// Returns true if two adjacent parts of a list are on one node.
 pub(super) fn same_node(one: &Part<'_>, other: &Part<'_>) -> bool {
     one.node == other.node
 }
 
-/// Whether no second node shows it.
+/// Returns true if all parts are on one node.
 pub(super) fn one_node(parts: &[Part<'_>]) -> bool {
     parts.chunk_by(same_node).nth(1).is_none()
 }
 
-/// The nodes of some parts, in order.
+/// Returns the nodes of the parts, in order.
 pub(super) fn places(parts: &[Part<'_>]) -> Vec<usize> {
     parts.chunk_by(same_node).map(|of_node| of_node[0].node).collect()
 }
