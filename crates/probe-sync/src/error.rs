@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use probe_sync_collective::Rank;
 use probe_sync_time::{NodeId, RoundId};
 
-/// What can end a run.
+/// Errors that can end a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A configuration value is unusable.
     #[error("{origin}: {key}: {reason}")]
     Configuration {
-        /// Where the value came from.
+        /// Source of the value.
         origin: String,
         /// The key.
         key: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what would be valid.
         reason: String,
     },
     /// A configuration file is unreadable.
@@ -24,7 +24,7 @@ pub enum Error {
     ConfigurationFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line and column where known.
+        /// What is wrong, with line and column if known.
         reason: String,
     },
     /// A file could not be used.
@@ -32,15 +32,15 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// Attempted action.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// This rank's own recording cannot be made.
+    /// This rank's own recording cannot be created.
     #[error("--record: {0}")]
     Recording(#[from] probe_sync_record::Error),
-    /// The run's directory cannot be taken.
+    /// The run's directory cannot be used.
     #[error("{} {reason}", path.display())]
     Occupied {
         /// The directory.
@@ -54,7 +54,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// There are a thousand older runs beside this one.
+    /// A thousand older runs exist next to this one.
     #[error("{}: there are already a thousand older runs next to it; remove some or choose another --out", path.display())]
     TooManyOldRuns {
         /// The run's directory.
@@ -63,18 +63,18 @@ pub enum Error {
     /// The root refused the run; every rank ends with the same reason.
     #[error("refused: {reason}")]
     Refused {
-        /// Why, naming rank and key.
+        /// Reason, with rank and key.
         reason: String,
     },
-    /// The address for metrics cannot be had.
+    /// The address for metrics cannot be used.
     #[error("cannot listen for metrics at {address}: {reason}")]
     Listen {
         /// The address.
         address: std::net::SocketAddr,
-        /// What the system said, and what to do.
+        /// Error of the system, and what to do.
         reason: String,
     },
-    /// A rank sent bytes that are no message of ours.
+    /// A rank sent bytes that are not a valid message.
     #[error("message from rank {rank}: {reason}")]
     Wire {
         /// The sender.
@@ -82,7 +82,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// The ranks could not talk.
+    /// Communication between the ranks failed.
     #[error(transparent)]
     Collective(#[from] probe_sync_collective::Error),
     /// The operating system refused a socket, a clock or a timer.
@@ -91,39 +91,39 @@ pub enum Error {
     /// The probe thread ended before the run did.
     #[error("probe thread: {reason}")]
     ProbeThread {
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// The thread that takes snapshot pairs ended before the run did.
     #[error("snapshot thread: {reason}")]
     SnapshotThread {
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A session on a thread of its own has failed, or what was waited for did not come.
+    /// A session on a thread of its own has failed, or a wait timed out.
     #[error("session: {reason}")]
     SessionThread {
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// No amount of probing makes a clock known to within the bound that was waited for.
+    /// No amount of probing can reach the requested bound.
     #[error(
         "a bound of ±{half_width_ns} ns cannot be reached: path and host asymmetry limits these links to ±{reachable_ns} ns, however \
         long they are probed; ask for a wider bound, probe more pairs of hosts, or use hardware timestamps"
     )]
     BoundUnreachable {
-        /// Half-width that was asked for, ns.
+        /// Requested half-width, ns.
         half_width_ns: u32,
-        /// Least half-width of the 95 % interval that these links allow, ns.
+        /// Smallest half-width of the 95 % interval that these links allow, ns.
         reachable_ns: f64,
     },
-    /// What was asked of a run under way is not done.
+    /// A request to a running run was not carried out.
     #[error("{reason}")]
     Request {
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// This session has no connection on which a file could travel to rank 0.
+    /// This session has no connection over which a file could be sent to rank 0.
     #[error(
         "cannot send {name} to rank 0: this is rank 0, or the ranks are not connected over TCP; give all ranks a directory shared \
         with rank 0, or copy the file there"
@@ -132,7 +132,7 @@ pub enum Error {
         /// The file.
         name: String,
     },
-    /// A file that is no clock page of this host.
+    /// A file is not a clock page of this host.
     #[error("{}: {reason}", path.display())]
     ClockPage {
         /// The file.
@@ -140,10 +140,10 @@ pub enum Error {
         /// Why not, and what to do.
         reason: String,
     },
-    /// The global clock cannot do what is asked of it.
+    /// The global clock cannot do what was requested.
     #[error("clock: {reason}")]
     Clock {
-        /// Why not.
+        /// Reason.
         reason: String,
     },
     /// The edges of a round could not be solved.
@@ -151,20 +151,20 @@ pub enum Error {
     Graph {
         /// The round.
         round_id: RoundId,
-        /// What the solver said.
+        /// Error of the solver.
         source: probe_sync_estimate::Error,
     },
-    /// The reference node contributed nothing to a round, and no other node knows its time.
+    /// A round has no contribution from the reference node or from any node with a known offset.
     #[error(
         "round {round_id}: there is no window of the reference, node {reference}, or of any node whose offset from it is known"
     )]
     ReferenceMissing {
         /// The round.
         round_id: RoundId,
-        /// The reference.
+        /// The reference node.
         reference: NodeId,
     },
-    /// The ranks that were lost have met anew without this one.
+    /// The lost ranks have formed a group without this one.
     #[error(
         "{here} of {before} ranks remained on this side, and the others continue with rank {rank} as their master; this side ends, \
         and what it recorded since is not part of the run"
@@ -172,41 +172,41 @@ pub enum Error {
     Superseded {
         /// Their master.
         rank: Rank,
-        /// Ranks here.
+        /// Ranks on this side.
         here: u32,
-        /// Ranks before.
+        /// Ranks before the split.
         before: u32,
     },
-    /// A rank was to be the master, and had never been told what it must know.
+    /// A rank should become master but was never sent the required state.
     #[error(
         "rank {rank} cannot take over from rank {lost}, which was lost before it shared the state of the run: start the run again"
     )]
     NoStandby {
-        /// It.
+        /// The rank.
         rank: Rank,
-        /// The master before.
+        /// The previous master.
         lost: Rank,
     },
-    /// The broadcasts of the root do not follow each other.
+    /// The broadcasts of the root are not consecutive.
     #[error("expected broadcast {expected} from the root, got {got}: a round was missed")]
     Sequence {
-        /// The sequence number that was due.
+        /// Expected sequence number.
         expected: RoundId,
-        /// The one that came.
+        /// Received sequence number.
         got: RoundId,
     },
-    /// A table's first line does not name the columns that are needed.
+    /// A table's header does not name the required columns.
     #[error("{}: {reason}", path.display())]
     Table {
         /// The file.
         path: PathBuf,
-        /// Which column is missing.
+        /// Missing column.
         reason: String,
     },
-    /// Runs of regions that cannot be put on one timeline.
+    /// Runs of regions cannot be put on one timeline.
     #[error("{}: {reason}", path.display())]
     Regions {
-        /// The file of one of them.
+        /// File of one of the regions.
         path: PathBuf,
         /// Why not, and what to do.
         reason: String,
@@ -214,13 +214,13 @@ pub enum Error {
     /// No input line could be used.
     #[error("no usable exchange in {files}")]
     NothingToSolve {
-        /// The files.
+        /// Names of the files.
         files: String,
     },
 }
 
 impl Error {
-    /// For `map_err`: names the file and what was tried.
+    /// For `map_err`: adds the file and the attempted action.
     pub(crate) fn file(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::File { path, action, source }

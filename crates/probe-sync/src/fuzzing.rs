@@ -9,11 +9,11 @@ use crate::measure::account::RankAccount;
 use crate::round::messages::Broadcast;
 use crate::wire;
 
-/// Every type that a rank decodes from another rank's bytes. The first byte is taken for our own
-/// version, whatever it is: seeds outlive the version that wrote them.
+/// Decodes the bytes as every type that a rank receives from another. The first byte is replaced by
+/// the current version, because seeds outlive the version that wrote them.
 ///
 /// # Panics
-/// When something was accepted that does not encode to bytes that decode to it.
+/// Panics if accepted bytes do not survive a round trip through encoding and decoding.
 pub fn round_messages(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     bytes.iter_mut().take(1).for_each(|version| *version = wire::WIRE_VERSION);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// A number, or null for +∞.
+/// Deserializes a number; null is +∞.
 pub(crate) fn null_is_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }

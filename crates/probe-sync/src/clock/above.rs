@@ -30,27 +30,27 @@ use serde::{Deserialize, Serialize};
 
 use super::forecast::{FRESH_NS, FRESH_WINDOWS, Forecast, Point, UNSEEN_SLEW_PPM};
 
-/// What a master's clock says of the reference of all.
+/// What a master's clock shows about the global reference, that of all regions.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Above {
-    /// When the master's clock showed this, ns,
+    /// Time of the master's clock, ns,
     master: i64,
-    /// the reference of all showed this, ns.
+    /// and of the global reference at the same instant, ns.
     all: i64,
-    /// The reference's rate against the master's clock, ppm.
+    /// Rate of the global reference relative to the master's clock, ppm.
     rate_ppm: f64,
-    /// Standard deviations of both, ns and ppm.
+    /// Standard deviations of `all` and `rate_ppm`, ns and ppm.
     sigma: [f64; 2],
-    /// The hard interval: as far below and above `all`, ns.
+    /// Hard interval: distances below and above `all`, ns.
     hard: [f64; 2],
-    /// By how much it grows, ppm.
+    /// Growth of the hard interval, ppm.
     growth_ppm: f64,
-    /// By how much the standard deviation of `all` grows, ppm.
+    /// Growth of the standard deviation of `all`, ppm.
     growth_sigma_ppm: f64,
 }
 
 impl Above {
-    /// A point against the master's clock, against the reference of all.
+    /// Converts a point relative to the master's clock to one relative to the global reference.
     pub(super) fn lift(&self, point: Point) -> Point {
         let since = point.reference.saturating_sub(self.master);
         let away = since.saturating_abs() as f64;
@@ -72,8 +72,8 @@ impl Above {
     }
 }
 
-/// What the run among the masters says of one master's clock: told by its session, asked by the
-/// session of its region. Clones are one.
+/// A master's clock as measured by the run among the masters: written by that run's session, read
+/// by the session of the master's region. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline(Arc<Mutex<Option<Known>>>);
 
@@ -81,24 +81,25 @@ pub struct Timeline(Arc<Mutex<Option<Known>>>);
 struct Known {
     forecast: Forecast,
     latest: Option<Above>,
-    /// So far from its moment it is used, ns.
+    /// Distance from its instant up to which it may be used, ns.
     usable_ns: i64,
-    /// So many rounds among the masters are yet to be left out: they may be of the time before the
-    /// master's clock was set.
+    /// Rounds among the masters still to be skipped, because they may predate a step of the
+    /// master's clock.
     left_out: u32,
-    /// As many of the region, which does not say so itself.
+    /// Rounds of the region still to be skipped for the same reason; the region does not detect it
+    /// itself.
     left_out_of_region: u32,
 }
 
 impl Timeline {
-    /// Of a master, by whose settings rates wander.
+    /// Creates the timeline of a master whose settings allow this much wander.
     pub(crate) fn of_master(max_wander_ppm: f64) -> Self {
         let forecast = Forecast::new(max_wander_ppm);
         let known = Known { forecast, latest: None, usable_ns: 0, left_out: 0, left_out_of_region: 0 };
         Self(Arc::new(Mutex::new(Some(known))))
     }
 
-    /// A round among the masters, in which this master is `own`.
+    /// Adds a round among the masters, in which this master is `own`.
     pub(crate) fn follow(&self, round: &GlobalWindowData, own: NodeId) {
         let mut known = self.known();
         let Some(known) = known.as_mut() else { return };
@@ -116,14 +117,14 @@ impl Timeline {
         }
     }
 
-    /// The run among the masters is over, in order or not: nobody measures the master's clock
-    /// against the reference of all any more.
+    /// Records the end of the run among the masters, normal or not: the master's clock is no longer
+    /// measured against the global reference.
     pub(crate) fn end(&self) {
         *self.known() = None;
     }
 
-    /// What is broadcast with a region's round; None where nothing is known of the clock that it is
-    /// against.
+    /// Returns what is broadcast with a region's round; `None` if nothing is known about the clock
+    /// of its reference.
     pub(crate) fn with(&self, round: &GlobalWindowData) -> Option<Above> {
         let mut known = self.known();
         let known = known.as_mut()?;
@@ -145,8 +146,8 @@ impl Timeline {
 }
 
 impl Known {
-    /// The master's clock was set: the round among the masters that is under way, and one that
-    /// ended a moment before, do not know it.
+    /// Discards rounds from before a step of the master's clock: the round in progress among the
+    /// masters, and one that ended just before, do not reflect it.
     fn forget(&mut self) {
         (self.latest, self.left_out) = (None, ROUNDS_OF_BEFORE + 1);
         self.forecast.forget();
@@ -174,15 +175,16 @@ impl Known {
     }
 }
 
-/// How long a round is good for: as long as a clock page is called synchronised by one.
+/// Returns how long a round remains valid: as long as it keeps a clock page synchronised.
 fn fresh_ns(round: &GlobalWindowData) -> i64 {
     FRESH_WINDOWS * (round.window_end - round.window_start).as_ns().max(0) + FRESH_NS
 }
 
-/// Rounds among the masters that may still come of the time before.
+/// Rounds among the masters that may still predate the step.
 const ROUNDS_OF_BEFORE: u32 = 2;
 
-/// Rounds of the region: the one that is gathered, and the window under way.
+/// Rounds of the region that may predate the step: the one being gathered, and the one with the
+/// current window.
 const REGIONS_ROUNDS_OF_BEFORE: u32 = 2;
 
 #[cfg(test)]

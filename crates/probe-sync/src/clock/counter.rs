@@ -21,12 +21,12 @@ use probe_sync_time::{Clock, Counter, TimeNamespace, Timestamp};
 use crate::Error;
 use crate::config::ClockCounter;
 
-/// The counter of a page, on this host.
+/// The counter of a clock page, on this host.
 #[derive(Copy, Clone, Debug)]
 pub struct HostCounter {
-    /// What it counts by.
+    /// Clock source of the counter.
     pub source: Source,
-    /// What this process's time namespace adds to `CLOCK_MONOTONIC_RAW`, ns, which is taken out.
+    /// Offset of this process's time namespace in `CLOCK_MONOTONIC_RAW`, ns; it is subtracted.
     pub namespace_ns: i64,
 }
 
@@ -40,10 +40,10 @@ impl Clock<Counter> for HostCounter {
     }
 }
 
-/// Whether this host has the counter that is wanted.
+/// Checks that this host has the requested counter.
 ///
 /// # Errors
-/// Why not, and what to set.
+/// States why it has not, and what to set.
 pub(crate) fn usable(wanted: ClockCounter) -> Result<(), String> {
     match wanted {
         ClockCounter::Raw => Ok(()),
@@ -52,10 +52,10 @@ pub(crate) fn usable(wanted: ClockCounter) -> Result<(), String> {
     }
 }
 
-/// The counter that is wanted, with the length of its ticks.
+/// Returns the requested counter, with the length of its ticks.
 ///
 /// # Errors
-/// Where it counts as no counter does.
+/// Returns an error if it does not behave like a counter.
 pub(super) fn source(wanted: ClockCounter) -> Result<Source, Error> {
     match wanted {
         ClockCounter::Raw => Ok(Source::Raw),
@@ -65,7 +65,7 @@ pub(super) fn source(wanted: ClockCounter) -> Result<Source, Error> {
     }
 }
 
-/// How long a tick of the time-stamp counter is.
+/// Measures the length of a tick of the time-stamp counter.
 fn scale() -> Option<Scale> {
     let read =
         || read_pair(&HostCounter { source: Source::Tsc(Scale::ONE), namespace_ns: 0 }, &RawClock, NARROW_BRACKET);
@@ -83,7 +83,7 @@ fn scale() -> Option<Scale> {
     found
 }
 
-/// The counter, and raw, system and boot clock of this host now, read in this time namespace.
+/// Reads the counter and the raw, system and boot clocks of this host, in this time namespace.
 pub(super) fn pairs(source: Source, namespace: TimeNamespace) -> Pairs {
     let counter = HostCounter { source, namespace_ns: namespace.monotonic_ns };
     let system = read_pair(&counter, &SystemClock, NARROW_BRACKET);
@@ -107,11 +107,11 @@ pub(super) fn pairs(source: Source, namespace: TimeNamespace) -> Pairs {
     }
 }
 
-/// Ticks are counted for so long,
+/// Ticks are counted for this long,
 const CALIBRATION: StdDuration = StdDuration::from_millis(20);
-/// and where the readings were disturbed for longer, up to so many times,
+/// or for longer if the readings were disturbed, up to this many times,
 const CALIBRATIONS_MAX: usize = 10;
-/// until what they are wrong by is at most 10 ppm of it.
+/// until the error is at most 10 ppm of the span.
 const CALIBRATED: i64 = 100_000;
 
 #[cfg(test)]

@@ -35,47 +35,48 @@ use super::{Adjust, GlobalClock, Pages};
 use crate::Error;
 use crate::config::{ClockCounter, Config};
 
-/// What keeps the clock of one rank right.
+/// Keeps the clock of one rank up to date.
 #[derive(Debug)]
 pub(crate) struct Feed {
     clocks: Vec<GlobalClock>,
-    /// The page of other processes.
+    /// The page for other processes.
     shared: Option<SharedPagePath>,
     counter: HostCounter,
     namespace: TimeNamespace,
-    /// Says why the counter cannot be used any more.
+    /// Returns why the counter cannot be used any longer.
     usable: fn() -> Result<(), String>,
     given_up: bool,
     node: NodeId,
-    /// The node's virtual clock, or the identity.
+    /// Virtual clock of the node, or the identity.
     virtual_clock: SkewedClock,
     adjust: Adjust,
-    /// Readings of undisturbed time, the newest last.
+    /// Readings since the last disturbance, newest last.
     readings: VecDeque<Pairs>,
-    /// Set anew when the system clock was disturbed.
+    /// Reset when the system clock was disturbed.
     steady_since: i64,
-    /// The round's reference is a region's, and readers are shown that of all regions.
+    /// True if the round's reference is that of a region, while readers see the global one.
     in_region: bool,
     forecast: Forecast,
     map: Map,
 }
 
-/// Where other processes find the clock, and whose it is.
+/// Path and nodes of the page for other processes.
 #[derive(Debug)]
 struct SharedPagePath {
     path: PathBuf,
-    /// The node whose clocks it is made of, and the one that it shows.
+    /// Node of this host's clocks, and the node shown.
     shown: (NodeId, NodeId),
-    /// How often somebody has removed it.
+    /// How often the page was removed.
     removed: u64,
 }
 
 impl Feed {
-    /// For the pages that are wanted; None where none is. `node` is this rank's, and the pages say
-    /// that they are made by the first of `shown` and show the second.
+    /// Creates a feed for the requested pages; `None` if there are none. `node` is this rank's
+    /// node; the pages state the first node of `shown` as their source and the second as the one
+    /// shown.
     ///
     /// # Errors
-    /// When a page cannot be made.
+    /// Returns an error if a page cannot be created.
     pub fn new(
         pages: &Pages,
         config: &Config,
@@ -114,7 +115,7 @@ impl Feed {
         }))
     }
 
-    /// Reads the clocks: in the middle of a window, where its offset will hold.
+    /// Reads the clocks: called in the middle of a window, for which its offset will hold.
     pub fn read_clocks(&mut self) {
         if !self.counter_holds() {
             return;
@@ -129,8 +130,8 @@ impl Feed {
         self.readings.push_back(now);
     }
 
-    /// Takes a solved round in; in a region with what was broadcast with it of the reference of
-    /// all, without which it says nothing.
+    /// Processes a solved round; in a region also the broadcast about the global reference, without
+    /// which the round is ignored.
     pub fn follow(&mut self, round: &GlobalWindowData, above: Option<&Above>) {
         if !self.counter_holds() {
             return;
@@ -162,8 +163,7 @@ impl Feed {
         }
     }
 
-    /// Nothing comes any more, in order or because the session failed: readers see that, and bounds
-    /// that grow.
+    /// Marks the end of updates, normal or after a failure; readers see that, and growing bounds.
     pub fn end(&mut self, failed: bool) {
         if self.counter_holds() && self.map.status != Status::Unsynchronised {
             let status = if failed { Status::Failed } else { Status::Holdover };
@@ -172,14 +172,14 @@ impl Feed {
         }
     }
 
-    /// How often the page of other processes was removed, under its name, where that has happened.
+    /// Returns the path of the page for other processes and how often it was removed, if it was.
     pub fn removed_page(&self) -> Option<(&Path, u64)> {
         let shared = self.shared.as_ref().filter(|shared| shared.removed > 0)?;
         Some((&shared.path, shared.removed))
     }
 
-    /// Makes the page of other processes anew where somebody has removed it, as systemd's RemoveIPC
-    /// does. Who has it open goes on to read the removed one, which is kept right as well.
+    /// Recreates the page for other processes if it was removed, as systemd's RemoveIPC does.
+    /// Processes that have it open keep reading the removed one, which is also kept up to date.
     fn restore_page(&mut self) {
         let Some(shared) = &mut self.shared else { return };
         if !std::fs::metadata(&shared.path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -203,8 +203,8 @@ impl Feed {
         self.clocks.push(made);
     }
 
-    /// Whether the counter still is one. Where it is not, readers are told at once: a wrong bound
-    /// is worse than none.
+    /// Returns true if the counter is still usable. Otherwise readers are told at once, because a
+    /// wrong bound is worse than none.
     fn counter_holds(&mut self) -> bool {
         if let (false, Err(reason)) = (self.given_up, (self.usable)()) {
             tracing::error!("the global clock failed: {reason}");
@@ -218,7 +218,7 @@ impl Feed {
         !self.given_up
     }
 
-    /// Shows the map everywhere; false where it is too late.
+    /// Publishes the map on all pages; returns false if it is too late.
     fn publish(&mut self, map: &Map, latest: Timestamp<Counter>) -> bool {
         let Some((first, others)) = self.clocks.split_first() else { return true };
         let shown = first.page().publish(map, || self.counter.now() < latest);
@@ -230,7 +230,8 @@ impl Feed {
         shown
     }
 
-    /// What the round says of the counter and the reference; None where it says nothing.
+    /// Returns the relation between the counter and the reference in this round; `None` if it shows
+    /// none.
     fn point(&self, round: &GlobalWindowData) -> Option<(Point, Pairs)> {
         let own = round.node(self.node).filter(|own| own.reachable && own.sigma_ns.is_finite())?;
         let middle = round.midpoint();
@@ -264,7 +265,7 @@ impl Feed {
         Some((point, pairs))
     }
 
-    /// How a clock goes against the counter, by a line through the readings.
+    /// Returns the rate of a clock relative to the counter, from a line fitted to the readings.
     fn rate_of(&self, clock: fn(&Pairs) -> i64) -> Option<RateOf> {
         let newest = self.readings.back()?;
         let near: Vec<&Pairs> =
@@ -294,33 +295,32 @@ impl Feed {
     }
 }
 
-/// How a clock goes.
+/// Rate of a clock.
 struct RateOf {
-    /// By how much it is faster than the counter.
+    /// Rate relative to the counter, ppm.
     ppm: f64,
     sigma_ppm: f64,
     /// Standard deviation of one reading, ns.
     reading_sigma: f64,
 }
 
-/// From a decision to change what is shown until it changes: longer than a thread usually waits for
-/// a processor, and short against a window.
+/// Time from a decision to change the published map until the change takes effect: longer than a
+/// thread usually waits for a processor, and short compared with a window.
 const LEAD: Duration = Duration::from_ms(20);
-/// A map is not shown any more when less than this is left of that.
+/// A map is no longer published if less than this is left of that time.
 const LATEST: Duration = Duration::from_ms(5);
 const PUBLISH_ATTEMPTS: usize = 5;
-/// Pages that are kept right: this process's own, that of others, and the last of those that were
-/// removed.
+/// Most pages kept up to date: this process's own, the one for others, and recently removed ones.
 const PAGES_MAX: usize = 8;
-/// Enough for the rate of the system clock, and for windows that were decided late.
+/// Enough readings for the rate of the system clock, and for late decisions.
 const READINGS_MAX: usize = 16;
-/// A rate is that of the last seconds: daemons change it.
+/// Span of the rate estimate; short, because daemons change the rate.
 const RATE_SPAN_NS: i64 = 10_000_000_000;
-/// So many leave something beside a line.
+/// Fewest readings from which residuals of a line are judged.
 const READINGS_TO_JUDGE: usize = 5;
-/// A line may fit a few readings by chance.
+/// Lower limit, because a line may fit a few readings by chance.
 const READING_SIGMA_MIN_NS: f64 = 3.0;
-/// A bound that excludes nothing: a century.
+/// A bound that excludes nothing: about a century.
 const ANYTHING: i64 = i64::MAX / 4;
 
 #[cfg(test)]
@@ -328,7 +328,8 @@ mod tests {
     use super::*;
     use crate::config::ClockCounter;
 
-    /// A host whose kernel gives the counter up cannot be had: this is what the feed is told then.
+    /// A host whose kernel rejects the counter cannot be simulated; this is what the feed is told
+    /// in that case.
     #[test]
     fn a_counter_that_the_kernel_gives_up_fails_the_clock_at_once() {
         let config = Config { clock_counter: ClockCounter::Raw, ..Config::default() };

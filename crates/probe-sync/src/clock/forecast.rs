@@ -18,23 +18,23 @@ use std::collections::VecDeque;
 use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_global_clock::{Estimate, Line, Rate};
 
-/// What one round says.
+/// Result of one round.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Point {
-    /// What the counter of this node showed.
+    /// Reading of this node's counter.
     pub counter: i64,
-    /// When the reference showed this.
+    /// Reference time at that reading.
     pub reference: i64,
-    /// The reference's rate against the counter, ppm.
+    /// Rate of the reference relative to the counter, ppm.
     pub rate_ppm: f64,
-    /// Standard deviations of both, ns and ppm.
+    /// Standard deviations of `reference` and `rate_ppm`, ns and ppm.
     pub sigma: [f64; 2],
-    /// The hard interval: as far below and above `reference`, ns. Infinite where the packets do not
+    /// Hard interval: distances below and above `reference`, ns. Infinite if the packets do not
     /// bound it.
     pub hard: [f64; 2],
 }
 
-/// The points that bound the rate.
+/// Points that bound the rate.
 #[derive(Clone, Debug)]
 pub(super) struct Forecast {
     points: VecDeque<Point>,
@@ -42,17 +42,18 @@ pub(super) struct Forecast {
 }
 
 impl Forecast {
-    /// Knows nothing; the rate is taken to stay within `wander_ppm` of what it was.
+    /// Creates a forecast without points; the rate is assumed to stay within `wander_ppm` of its
+    /// value.
     pub fn new(wander_ppm: f64) -> Self {
         Self { points: VecDeque::new(), wander_ppm }
     }
 
-    /// Forgets: the clocks were set.
+    /// Discards all points because the clocks were set.
     pub fn forget(&mut self) {
         self.points.clear();
     }
 
-    /// Takes a point in and says what it means for the time to come.
+    /// Adds a point and returns the estimate for the time after it.
     pub fn estimate(&mut self, point: Point) -> Estimate {
         let (low, high, wander) = match self.mean_rate(&point) {
             None => (-ANY_RATE_PPM, ANY_RATE_PPM, 0.0),
@@ -77,7 +78,7 @@ impl Forecast {
         }
     }
 
-    /// Between which rates, ppm, the mean rate of the time up to `last` lies by all points.
+    /// Returns the bounds of the mean rate up to `last` that all points allow, ppm.
     fn mean_rate(&self, last: &Point) -> Option<(f64, f64)> {
         let bounds = self.points.iter().filter(|point| last.counter > point.counter).map(|point| {
             let passed = (last.counter - point.counter) as f64;
@@ -90,27 +91,27 @@ impl Forecast {
     }
 }
 
-/// Whole ns, rounded up; infinite is as much as can be.
+/// Rounds up to whole ns; infinity becomes the largest value.
 fn whole(ns: f64) -> i64 {
     // Truncating a float is saturating.
     (ns.ceil() as i64).clamp(0, i64::MAX / 4)
 }
 
-/// No oscillator and no daemon does more, beside a counter whose ticks are known to 10 ppm.
+/// Largest plausible rate of an oscillator or a daemon relative to a counter whose ticks are known
+/// to 10 ppm.
 const ANY_RATE_PPM: f64 = 600.0;
-/// Of the most that the rate may wander, what it does from one round to the next, as a standard
-/// deviation.
+/// Standard deviation of the rate's change between rounds, as a share of the largest wander.
 const WANDER_SHARE: f64 = 1.0 / 150.0;
-/// Two minutes at windows of 4 s, and bounds hardly get better with more.
+/// Two minutes of 4 s windows; more hardly improve the bounds.
 const POINTS_MAX: usize = 32;
 
-/// A change of the system clock's rate that its watch may miss (`sys::discipline`).
+/// Largest change of the system clock's rate that its watch may miss (`sys::discipline`).
 pub(super) const UNSEEN_SLEW_PPM: f64 = 3.0;
 
-/// so long besides.
+/// Time added to [`FRESH_WINDOWS`] windows, ns.
 pub(super) const FRESH_NS: i64 = 2_000_000_000;
 
-/// The next estimate is due within so many windows, and
+/// Windows within which the next estimate is due, plus [`FRESH_NS`].
 pub(super) const FRESH_WINDOWS: i64 = 3;
 
 #[cfg(test)]

@@ -61,27 +61,27 @@ pub use probe_sync_global_clock::{Adjust, Converter, Interval, Reading, Status};
 #[derive(Clone, Debug)]
 pub struct GlobalClock {
     page: Arc<SharedPage>,
-    /// Of this process.
+    /// Time namespace of this process.
     namespace: TimeNamespace,
 }
 
 impl GlobalClock {
-    /// A clock for a session to keep right; this process's children read it too.
+    /// Creates a clock for a session to keep up to date; child processes can read it too.
     ///
     /// # Errors
-    /// When the system has no memory for it.
+    /// Returns an error if the system has no memory for it.
     pub fn new() -> Result<Self, Error> {
         let clock = Self::of(SharedPage::anonymous()?);
         clock.begin(UNKNOWN, UNKNOWN, Source::Raw);
         Ok(clock)
     }
 
-    /// The clock that a session on this host keeps in a file (`clock_page`).
+    /// Opens the clock that a session on this host keeps in a file (`clock_page`).
     ///
     /// # Errors
-    /// When the file is no such page, is of an earlier boot of this host, or counts by the
-    /// time-stamp counter and the kernel's clocksource is not `tsc`, as far as this process can
-    /// see.
+    /// Returns an error if the file is not a clock page, is from an earlier boot of this host, or
+    /// counts by the time-stamp counter although the kernel's clocksource is not `tsc`, as far as
+    /// this process can see.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "read the clock in", source };
         let file = open_regular(path).map_err(cannot)?;
@@ -110,8 +110,8 @@ impl GlobalClock {
         Ok(Self::of(page))
     }
 
-    /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It
-    /// takes the place of an earlier one, and of nothing else.
+    /// Creates a page at `path` for a session to keep up to date; other processes
+    /// [`GlobalClock::open`] it. It replaces an earlier page, but no other file.
     pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId, source: Source) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "maintain the clock in", source };
         refuse_to_replace_others(path)?;
@@ -127,38 +127,38 @@ impl GlobalClock {
         Ok(clock)
     }
 
-    /// Reference time now, ns since the Unix epoch as the reference node's clock has it; None while
-    /// nothing is known. The cheapest question.
+    /// Returns the current reference time, ns since the Unix epoch on the reference node's clock;
+    /// `None` while it is unknown. This is the cheapest query.
     #[inline]
     pub fn now_ns(&self) -> Option<i64> {
         self.page().now_ns(|source| self.counter(source).now())
     }
 
-    /// Reference time now with its bounds; None while nothing is known.
+    /// Returns the current reference time with its bounds; `None` while it is unknown.
     #[inline]
     pub fn now(&self) -> Option<Reading> {
         self.page().now(|source| self.counter(source).now())
     }
 
-    /// What it is worth now.
+    /// Returns the present state and accuracy.
     pub fn status(&self) -> Status {
         self.now().map_or(Status::Unsynchronised, |now| now.status)
     }
 
-    /// Whether this reference time has certainly passed.
+    /// Returns true if this reference time has certainly passed.
     pub fn after(&self, time: Timestamp<Reference>) -> bool {
         self.now().is_some_and(|now| now.earliest > time)
     }
 
-    /// Whether this reference time has certainly not come.
+    /// Returns true if this reference time is certainly in the future.
     pub fn before(&self, time: Timestamp<Reference>) -> bool {
         self.now().is_some_and(|now| now.latest < time)
     }
 
-    /// Waits until something is known.
+    /// Waits until the reference time is known.
     ///
     /// # Errors
-    /// When nothing is known after `limit`.
+    /// Returns an error if it is unknown after `limit`.
     pub fn wait_until_known(&self, limit: StdDuration) -> Result<(), Error> {
         let begun = Instant::now();
         while self.now_ns().is_none() {
@@ -171,42 +171,44 @@ impl GlobalClock {
         Ok(())
     }
 
-    /// Returns when this clock shows `time`, within the time that a thread needs to notice: the
-    /// last 300 µs are not slept. For a start that several nodes have agreed on; each is then late
-    /// by its own error.
+    /// Waits until this clock shows `time`, and returns within the time that a thread needs to
+    /// notice: it does not sleep during the last 300 µs. Intended for a start agreed between
+    /// several nodes; each is late by its own clock error.
     ///
     /// # Errors
-    /// When nothing is known, or `time` is further off than `limit`: nothing was waited for then.
+    /// Returns an error, without waiting, if the reference time is unknown or `time` is further
+    /// away than `limit`.
     pub fn wait_until(&self, time: Timestamp<Reference>, limit: StdDuration) -> Result<(), Error> {
         wait_until(|| self.now_ns(), time.as_ns(), limit)
     }
 
-    /// A time of this host's `CLOCK_MONOTONIC_RAW`, past or to come, by what is known now; None
-    /// while nothing is.
+    /// Converts a past or future time of this host's `CLOCK_MONOTONIC_RAW` by the present estimate;
+    /// `None` while there is none.
     pub fn of_raw(&self, at: Timestamp<Raw>) -> Option<Interval> {
         Some(self.conversion()?.raw(at))
     }
 
-    /// A time of this host's system clock; None while nothing is known, and where the system clock
-    /// was stepped since.
+    /// Converts a time of this host's system clock; `None` while there is no estimate, and if the
+    /// system clock was stepped since.
     pub fn of_system(&self, at: Timestamp<System>) -> Option<Interval> {
         self.conversion()?.system()?.interval(at.as_ns())
     }
 
-    /// A time of this host's `CLOCK_BOOTTIME`; None while nothing is known, and where the host was
-    /// suspended since.
+    /// Converts a time of this host's `CLOCK_BOOTTIME`; `None` while there is no estimate, and if
+    /// the host was suspended since.
     pub fn of_boot(&self, at: Timestamp<Boot>) -> Option<Interval> {
         self.conversion()?.boot()?.interval(at.as_ns())
     }
 
-    /// The node whose clocks it is made of, and the one that it shows; None until a session knows.
+    /// Returns the node whose clocks the page is based on, and the node that it shows; `None` until
+    /// a session knows.
     pub fn nodes(&self) -> Option<(NodeId, NodeId)> {
         let Identity { node, reference, .. } = self.page().identity();
         (node != UNKNOWN).then_some((node, reference))
     }
 
-    /// What converts many times by what is known now; None while nothing is, and with
-    /// `clock_counter=tsc` where the host was suspended since.
+    /// Returns a converter for many times by the present estimate; `None` while there is none, and
+    /// with `clock_counter=tsc` if the host was suspended since.
     pub fn conversion(&self) -> Option<Conversion> {
         let map = Some(self.page().map()).filter(|map| map.status != Status::Unsynchronised)?;
         // The clocks as this process sees them; the counter stays the machine's.
@@ -244,7 +246,7 @@ impl GlobalClock {
     }
 }
 
-/// Times of this host's clocks to reference time, by what was known at one moment.
+/// Converts times of this host's clocks to reference time by the estimate at one moment.
 #[derive(Clone, Debug)]
 pub struct Conversion {
     map: Map,
@@ -252,17 +254,17 @@ pub struct Conversion {
     raw: RawTimes,
 }
 
-/// How times of `CLOCK_MONOTONIC_RAW` become reference time.
+/// Conversion of times of `CLOCK_MONOTONIC_RAW`.
 #[derive(Clone, Debug)]
 enum RawTimes {
-    /// The map counts by it; this process sees it moved by its time namespace.
+    /// The map is based on this clock, which this process sees shifted by its time namespace.
     Counted { namespace_ns: i64 },
-    /// The map counts by another counter.
+    /// The map is based on another counter.
     Converted(Converter),
 }
 
 impl Conversion {
-    /// As [`GlobalClock::of_raw`].
+    /// Converts a time like [`GlobalClock::of_raw`].
     #[inline]
     pub fn raw(&self, at: Timestamp<Raw>) -> Interval {
         match &self.raw {
@@ -273,21 +275,22 @@ impl Conversion {
         }
     }
 
-    /// As [`GlobalClock::of_system`], for many.
+    /// Returns a converter that works like [`GlobalClock::of_system`], for many times.
     pub fn system(&self) -> Option<Converter> {
         self.map.of_system(&self.now)
     }
 
-    /// As [`GlobalClock::of_boot`], for many.
+    /// Returns a converter that works like [`GlobalClock::of_boot`], for many times.
     pub fn boot(&self) -> Option<Converter> {
         self.map.of_boot(&self.now)
     }
 }
 
-/// As [`GlobalClock::wait_until`], by any clock: `now` gives its ns, or None while it is not known.
+/// Waits like [`GlobalClock::wait_until`], by any clock: `now` returns its time in ns, or `None`
+/// while it is unknown.
 ///
 /// # Errors
-/// As there.
+/// Returns an error in the same cases.
 pub fn wait_until(now: impl Fn() -> Option<i64>, time: i64, limit: StdDuration) -> Result<(), Error> {
     let unknown = || Error::Clock { reason: "the reference time is not known yet: wait until it is".into() };
     let left = || now().map(|now| time.saturating_sub(now)).ok_or_else(unknown);
@@ -310,7 +313,7 @@ pub fn wait_until(now: impl Fn() -> Option<i64>, time: i64, limit: StdDuration) 
     }
 }
 
-/// Refuses a file that is no clock page of any boot: its name was given by mistake.
+/// Refuses a file that is not a clock page of any boot, since its name was given by mistake.
 fn refuse_to_replace_others(path: &Path) -> Result<(), Error> {
     let cannot = |source| Error::File { path: path.to_owned(), action: "maintain the clock in", source };
     let file = match open_regular(path) {
@@ -327,26 +330,26 @@ fn refuse_to_replace_others(path: &Path) -> Result<(), Error> {
     Err(Error::ClockPage { path: path.to_owned(), reason })
 }
 
-/// Whether only this user or root may change a file.
+/// Returns true if only this user or root can change the file.
 fn is_this_users_alone(file: &File) -> std::io::Result<bool> {
     let about = file.metadata()?;
     Ok((about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw()) && about.mode() & 0o022 == 0)
 }
 
-/// The part of a page that a clock takes.
+/// Returns the part of a page that a clock uses.
 #[inline]
 fn words(page: &SharedPage) -> &[std::sync::atomic::AtomicU64; WORDS] {
     const { assert!(WORDS <= PAGE_WORDS) };
     page.words().first_chunk().expect("a page is longer")
 }
 
-/// A number of this boot of the host.
+/// Returns a number that identifies this boot of the host.
 fn boot() -> u128 {
     let digits: String = host::Host::detect().boot_id.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).unwrap_or_default()
 }
 
-/// The pages that a session keeps: of the builder, and of `clock_page`.
+/// The pages that a session maintains: that of the builder, and that of `clock_page`.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     /// For this process.
@@ -357,9 +360,9 @@ pub(crate) struct Pages {
 
 const UNKNOWN: NodeId = NodeId(u32::MAX);
 const POLL: StdDuration = StdDuration::from_millis(2);
-/// How long before its end a wait no longer sleeps: what a sleep may last too long, mostly. A
-/// thread has 50 µs of slack unless it asks for less, and a virtual processor that halts comes back
-/// some 40 µs late: measured 94 µs in the median, 161 µs at 99 %.
+/// Time before the end of a wait from which it no longer sleeps, because a sleep may last this much
+/// too long. A thread has 50 µs of slack unless it requests less, and a halted virtual processor
+/// returns some 40 µs late: measured 94 µs in the median, 161 µs at 99 %.
 const SPIN_NS: i64 = 300_000;
 const SLEEP_MAX: StdDuration = StdDuration::from_millis(200);
 

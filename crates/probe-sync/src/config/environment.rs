@@ -8,8 +8,8 @@
 
 use super::table::KEYS;
 
-/// Variables with our prefix that are no configuration keys, each with what reads it. Documents
-/// name no other.
+/// Variables with the prefix of this program that are not configuration keys, each with what reads
+/// it. The documentation names no others.
 pub const VARIABLES: [(&str, &str); 16] = [
     ("LOG", "the log filter"),
     ("CONFIG", "the configuration file"),
@@ -29,17 +29,17 @@ pub const VARIABLES: [(&str, &str); 16] = [
     ("UPDATE_SEEDS", "a test of the rendezvous"),
 ];
 
-/// Whether a variable is one of [`VARIABLES`]; `name` is without the prefix.
+/// Returns true if a variable is one of [`VARIABLES`]; `name` is without the prefix.
 pub(super) fn is_reserved(name: &str) -> bool {
     VARIABLES.iter().any(|(reserved, _)| *reserved == name)
 }
 
-/// Whether another program has made a variable, by its name or value.
+/// Returns true if the variable's name or value shows that another program set it.
 pub(super) fn is_of_others(name: &str, text: &str) -> bool {
     is_service_link(name, text) || PACKAGE_ENDINGS.iter().any(|ending| is_or_ends_with(name, ending))
 }
 
-/// Whether a variable is one by which Kubernetes, or Docker before it, tells a container where a
+/// Returns true if Kubernetes, or Docker before it, uses the variable to tell a container where a
 /// service is.
 pub fn is_service_link(name: &str, text: &str) -> bool {
     let address = PROTOCOLS.iter().any(|protocol| text.starts_with(&format!("{}://", protocol.to_lowercase())));
@@ -54,7 +54,7 @@ pub fn is_service_link(name: &str, text: &str) -> bool {
     service || of_port || (is_or_ends_with(name, "PORT") && address)
 }
 
-/// The key, or other variable, whose name is the least changes away from `name`.
+/// Returns the key or other variable whose name is closest to `name`.
 pub(super) fn closest(name: &str) -> String {
     let keys = KEYS.iter().map(|key| key.name.to_uppercase());
     let others = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
@@ -65,7 +65,7 @@ fn is_or_ends_with(name: &str, ending: &str) -> bool {
     name.strip_suffix(ending).is_some_and(|front| front.is_empty() || front.ends_with('_'))
 }
 
-/// Levenshtein's distance: how many letters must be added, removed or replaced.
+/// Returns the Levenshtein distance: the number of characters to add, remove or replace.
 pub(super) fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (at, letter) in one.bytes().enumerate() {
@@ -81,7 +81,7 @@ pub(super) fn distance(one: &str, other: &str) -> usize {
 }
 
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
-/// Where a package is, and which, as Spack, Lmod and EasyBuild say.
+/// Endings of the variables that Spack, Lmod and EasyBuild set to a package's location and version.
 const PACKAGE_ENDINGS: [&str; 4] = ["ROOT", "HOME", "DIR", "VERSION"];
 
 #[cfg(test)]

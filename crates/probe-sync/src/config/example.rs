@@ -5,8 +5,8 @@
 
 use super::{Config, KEYS, Key, Section};
 
-/// All settings as TOML: what each means, and its default. A key that has no default that could be
-/// written stands behind a `#`.
+/// Returns all settings as TOML, with their meanings and defaults. A key without a default that can
+/// be written is commented out with `#`.
 pub fn example() -> String {
     let mut text = String::from(
         "# Settings of probe_sync with their defaults: probe_sync run --config FILE.\n# A variable (PROBE_SYNC_ and the key in upper case) overrides the file,\n# a flag overrides both.\n",
@@ -28,7 +28,7 @@ pub fn example() -> String {
     text
 }
 
-/// The default as a TOML value, where reading it gives the default again.
+/// Returns the default as a TOML value, if reading that gives the default again.
 fn default(key: &Key) -> Option<String> {
     let written = (key.write)(&Config::default());
     let mut read = Config::default();
@@ -37,7 +37,7 @@ fn default(key: &Key) -> Option<String> {
     (read == Config::default()).then(|| if plain { written } else { format!("{written:?}") })
 }
 
-/// Words in lines of so many letters.
+/// Wraps words into lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

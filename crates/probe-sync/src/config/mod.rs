@@ -40,11 +40,11 @@ pub use self::values::{
 use crate::Error;
 
 impl Config {
-    /// The defaults, overridden by `file` (TOML, or JSON when its name ends so or it begins with a
-    /// brace), then by the environment, then by `flags` (key and text). Settings of the XLA
-    /// distributed profiler are read too, its variables and the keys of its file
-    /// (`XLA_DIST_PROF_CONFIG` where no `file` is given): all of ours win over them, and one line
-    /// of the log says what each was read as.
+    /// Loads the defaults, overridden by `file` (TOML, or JSON if its name ends in that or it
+    /// begins with a brace), then by the environment, then by `flags` (key and text). Settings of
+    /// the XLA distributed profiler are also read: its variables and the keys of its file
+    /// (`XLA_DIST_PROF_CONFIG`, if no `file` is given). Settings of probe_sync take precedence over
+    /// them, and one line of the log states how each was interpreted.
     ///
     /// ```
     /// use probe_sync::Config;
@@ -62,7 +62,7 @@ impl Config {
     /// ```
     ///
     /// # Errors
-    /// Names the place, the key and what is wrong with the value.
+    /// Names the source, the key and what is wrong with the value.
     pub fn load(
         file: Option<&Path>,
         environment: impl Iterator<Item = (OsString, OsString)>,
@@ -80,7 +80,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Lengthens the cadence to what the budget allows: it holds from the first window on.
+    /// Lengthens the cadence to what the budget allows, from the first window on.
     fn keep_to_budget(&mut self) {
         let least = self.pacing().map(|pacing| Duration::from_ns(pacing.budget.cadence_min_ns()));
         if let Some(least) = least.filter(|least| self.cadence() < *least) {
@@ -88,8 +88,8 @@ impl Config {
         }
     }
 
-    /// Takes this budget where nothing says what probing may cost (no budget, no cadence, no fixed
-    /// pace), and keeps to what is in force.
+    /// Applies this budget if nothing else determines the cost of probing (no budget, no cadence,
+    /// no fixed pace), and adjusts the cadence to the budget in force.
     pub(crate) fn keep_to_budget_or(&mut self, cpu_share: f64) {
         if !self.fixed && self.cadence.is_none() && self.budget_bps.is_none() {
             self.budget_cpu.get_or_insert(cpu_share);
@@ -97,7 +97,7 @@ impl Config {
         self.keep_to_budget();
     }
 
-    /// Sets one key from its text. `origin` says in errors where the text came from.
+    /// Sets one key from its text. `origin` names the source of the text in errors.
     ///
     /// # Errors
     /// [`Error::Configuration`] for an unknown key or an unusable value.
@@ -114,25 +114,25 @@ impl Config {
         })
     }
 
-    /// The gap between exchanges started by one host: all the time, or at first where it is
+    /// Returns the gap between exchanges started by one host: constant, or initial if it is
     /// adapted.
     pub fn cadence(&self) -> Duration {
         self.cadence.unwrap_or(CADENCE)
     }
 
-    /// The length of a window: of all, or of the first where it is adapted.
+    /// Returns the length of windows: of all, or of the first if it is adapted.
     pub fn window(&self) -> Duration {
         self.window.unwrap_or(if self.is_fixed() { WINDOW } else { WINDOW_LIMITS[0] })
     }
 
-    /// Whoever names a cadence and no target wants that cadence.
+    /// Returns true if the pace is fixed; naming a cadence but no target also fixes it.
     fn is_fixed(&self) -> bool {
         let aimed = self.adaptive || self.target_error.is_some();
         let budgeted = self.budget_bps.is_some() || self.budget_cpu.is_some();
         self.fixed || (self.cadence.is_some() && !aimed && !budgeted)
     }
 
-    /// What adaptive probing shall reach and may cost; `None` when the pace is fixed.
+    /// Returns the target and the budget of adaptive probing; `None` if the pace is fixed.
     pub fn pacing(&self) -> Option<PacingOptions> {
         if self.is_fixed() {
             return None;
@@ -148,38 +148,39 @@ impl Config {
         })
     }
 
-    /// How the run fits its edges.
+    /// Returns the options for fitting edges.
     pub(crate) fn fit_options(&self) -> FitOptions {
         FitOptions { method: self.fit, ..FitOptions::default() }
     }
 
-    /// Keys on which all ranks must agree, with their values as text.
+    /// Returns the keys on which all ranks must agree, with their values as text.
     pub fn shared_entries(&self) -> Vec<(String, String)> {
         KEYS.iter().filter(|key| !key.local).map(|key| (key.name.to_owned(), (key.write)(self))).collect()
     }
 
-    /// All keys with their values as text, as `run.json` records them.
+    /// Returns all keys with their values as text, as `run.json` records them.
     pub fn entries(&self) -> Vec<(String, String)> {
         KEYS.iter().map(|key| (key.name.to_owned(), (key.write)(self))).collect()
     }
 
-    /// The value of a key as text.
+    /// Returns the value of a key as text.
     #[cfg(test)]
     fn text(&self, name: &str) -> Option<String> {
         Key::named(name).map(|key| (key.write)(self))
     }
 
-    /// After how long a group over TCP begins with the ranks that have come.
+    /// Returns the time after which a group over TCP begins with the ranks that have joined.
     pub fn begin_after(&self) -> Option<StdDuration> {
         self.start_timeout.map(|limit| StdDuration::from_nanos(limit.as_ns().unsigned_abs()))
     }
 
-    /// Whether the ranks are in regions, each a run of its own ([`crate::Regions`]).
+    /// Returns true if the ranks are divided into regions, each a run of its own
+    /// ([`crate::Regions`]).
     pub fn has_regions(&self) -> bool {
         self.region_setting().is_some()
     }
 
-    /// The setting that puts this rank in a region, with its value as text.
+    /// Returns the setting that puts this rank into a region, with its value as text.
     pub(crate) fn region_setting(&self) -> Option<String> {
         let file = self.region_file.as_ref().map(|file| format!("--region-file {}", file.display()));
         self.region.as_ref().map(|name| format!("--region {name}")).or(file)
@@ -205,7 +206,7 @@ impl Config {
         refused.map_or(Ok(()), |(key, reason)| Err(wrong(key, reason.into())))
     }
 
-    /// Keys that make no sense together, and why: how much is sent.
+    /// Returns a key about the amount of packets that conflicts with another, and the reason.
     fn packets_refused(&self) -> Option<(&'static str, &'static str)> {
         let pacing = self.pacing();
         let fastest = pacing.as_ref().map_or(self.cadence().as_ns(), |pacing| pacing.budget.cadence_min_ns());
@@ -244,8 +245,8 @@ impl Config {
         refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
     }
 
-    /// Keys that make no sense with regions, each of which is a run of its own with nodes numbered
-    /// from 0, and why.
+    /// Returns a key that conflicts with regions, each of which is a run of its own with nodes
+    /// numbered from 0, and the reason.
     fn regions_refused(&self) -> Option<(&'static str, &'static str)> {
         self.region_setting()?;
         let named = self.out_neighbors.is_some() || self.in_neighbors.is_some();
@@ -286,7 +287,7 @@ impl Config {
         refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
     }
 
-    /// Keys that make no sense together, and why: virtual clocks.
+    /// Returns a key about virtual clocks that conflicts with another, and the reason.
     fn virtual_clocks_refused(&self) -> Option<(&'static str, &'static str)> {
         let windows = self.duration.map_or(i64::MAX, |duration| duration.as_ns() / self.window().as_ns());
         let refusals = [
@@ -315,7 +316,7 @@ impl Config {
     }
 }
 
-/// Why a key is refused, with the one that was probably meant, else with all.
+/// Returns the error for an unknown key, with the closest known key, or all keys if none is close.
 fn unknown(name: &str) -> String {
     let nearest = KEYS.iter().map(|key| (environment::distance(name, key.name), key.name)).min();
     match nearest.filter(|(edits, _)| *edits <= EDITS_MAX.min(name.len() / 2)) {
@@ -324,20 +325,20 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// A name that differs by more letters was hardly meant.
+/// Largest number of differing characters for which a known key is suggested.
 const EDITS_MAX: usize = 3;
 
-/// The target where none is given.
+/// Default target.
 const TARGET_ERROR: Duration = Duration::from_us(1);
-/// The cadence where none is given: of the first seconds, or with `fixed` of all.
+/// Default cadence: of the first seconds, or with `fixed` of the whole run.
 const CADENCE: Duration = Duration::from_us(800);
-/// The window where none is given and the pace is fixed.
+/// Default window for a fixed pace.
 const WINDOW: Duration = Duration::from_ms(4_000);
-/// The first and the longest window where none is given.
+/// Default first and longest windows.
 const WINDOW_LIMITS: [Duration; 2] = [Duration::from_ms(1_000), Duration::from_ms(16_000)];
-/// The budget where none is given: the default cadence takes 0.06.
+/// Default budget; the default cadence uses 0.06.
 const BUDGET_CPU: f64 = 0.1;
-/// As many as the probe thread keeps.
+/// Limit of the probe thread's memory for exchanges.
 const MAX_EXCHANGES_PER_WINDOW: i64 = 1 << 20;
 
 #[cfg(test)]

@@ -14,22 +14,22 @@ use super::xla::{self, Meaning, Report};
 use super::{Config, Key};
 use crate::Error;
 
-/// One setting, and who gave it.
+/// One setting and its source.
 struct Given {
     key: String,
     text: String,
-    /// For errors.
+    /// Description of the source, for errors.
     origin: String,
-    /// For the line of translations.
+    /// Text for the log line of translated settings.
     shown: String,
-    /// A variable of the XLA profiler.
+    /// True for a variable of the XLA profiler.
     foreign: bool,
 }
 
-/// The settings of all sources, unchecked.
+/// Collects the settings of all sources, unchecked.
 ///
 /// # Errors
-/// Names the place, the key and what is wrong with the value.
+/// Names the source, the key and what is wrong with the value.
 pub(super) fn gathered(
     file: Option<&Path>,
     environment: impl Iterator<Item = (OsString, OsString)>,
@@ -58,7 +58,7 @@ pub(super) fn gathered(
     Ok(config)
 }
 
-/// Sets them in order, and reports what became of those that are not ours.
+/// Applies the settings in order, and reports how those of the XLA profiler were interpreted.
 fn set_all(all: &[Given], report: &mut Report) -> Result<Config, Error> {
     let mut config = Config::default();
     // By place in `all`: our key, and its value as the setting made it.
@@ -96,24 +96,24 @@ fn set_all(all: &[Given], report: &mut Report) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// As it would stand on the command line.
+/// Formats a setting as it would appear on the command line.
 fn flag(key: &Key, text: &str) -> String {
     if key.value_name.is_empty() { format!("--{}", key.flag) } else { format!("--{} {text}", key.flag) }
 }
 
-/// The variables that are settings.
+/// Environment variables that are settings.
 struct Variables {
-    /// Those of the XLA profiler.
+    /// Settings of the XLA profiler.
     theirs: Vec<Given>,
-    /// Ours.
+    /// Settings of probe_sync.
     ours: Vec<Given>,
-    /// The file that theirs name, where no other is given.
+    /// File named by the XLA profiler's variables, used if no other is given.
     file: Option<PathBuf>,
-    /// What is said of those that nobody knows.
+    /// Messages about unknown variables.
     unknown: Vec<String>,
 }
 
-/// Says that a variable is not a setting, and which it may have meant.
+/// Returns the message that a variable is not a setting, with the closest known one.
 fn unknown_variable(key: &str) -> String {
     let closest = closest(key);
     format!("{ENVIRONMENT_PREFIX}{key} is not a setting; did you mean {ENVIRONMENT_PREFIX}{closest}?")
@@ -163,7 +163,7 @@ fn variables(
     Ok(found)
 }
 
-/// The settings of a file: TOML, or JSON where its name ends so or it begins with a brace.
+/// Reads the settings of a file: TOML, or JSON if its name ends in that or it begins with a brace.
 fn of_file(path: &Path) -> Result<Vec<Given>, Error> {
     let wrong = |reason: String| Error::ConfigurationFile { path: path.into(), reason };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;

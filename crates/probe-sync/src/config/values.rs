@@ -12,30 +12,31 @@ use probe_sync_sys::TracerClockName;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
 
-/// `NODE@AFTER:STEP`, as in `3@5s:1ms` or `3@5s:-200us`: the virtual clock of a node jumps.
+/// `NODE@AFTER:STEP`, as in `3@5s:1ms` or `3@5s:-200us`: a step of a node's virtual clock.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct InjectedStep {
-    /// Whose clock.
+    /// Node whose clock steps.
     pub node: NodeId,
-    /// When, since the run's start.
+    /// Time since the run's start.
     pub after: Duration,
-    /// By how much.
+    /// Size of the step.
     pub step: Duration,
 }
 
-/// How rounds come about.
+/// Round mode.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RoundMode {
-    /// The master gathers all windows, solves, decides, and tells the others.
+    /// The master gathers all windows, solves, decides, and informs the others.
     Master,
-    /// Every node cuts by its own clock, all windows go to all ranks, and every rank solves.
+    /// Every node cuts its windows by its own clock, all windows go to all ranks, and every rank
+    /// solves.
     Timed,
-    /// There are none: every node keeps its windows in files.
+    /// No rounds: every node writes its windows to files.
     Local,
 }
 
 impl RoundMode {
-    /// As it is read.
+    /// Returns the text that is parsed to this value.
     pub fn name(self) -> &'static str {
         name_of(self, &ROUND_MODES)
     }
@@ -44,28 +45,29 @@ impl RoundMode {
 pub(super) const ROUND_MODES: [(&str, RoundMode); 3] =
     [("master", RoundMode::Master), ("timed", RoundMode::Timed), ("local", RoundMode::Local)];
 
-/// How long a connection over TCP lasts.
+/// Lifetime of a TCP connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// As long as the run.
+    /// The whole run.
     Persistent,
-    /// A round: each rank comes to the master with its window, takes the decision, and hangs up.
+    /// One round: each rank connects to the master with its window, receives the decision, and
+    /// disconnects.
     PerRound,
 }
 
 pub(super) const CONNECTIONS: [(&str, Connections); 2] =
     [("persistent", Connections::Persistent), ("per-round", Connections::PerRound)];
 
-/// Which node is the reference: a number, or `auto`.
+/// Choice of the reference node: a number, or `auto`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceChoice {
     /// This node.
     Node(NodeId),
-    /// The node with the best timestamps; of equal ones the first.
+    /// The node with the best timestamps; the first among equals.
     Auto,
 }
 
-/// What the global clock counts by.
+/// Counter of the global clock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ClockCounter {
     /// `CLOCK_MONOTONIC_RAW`.
@@ -74,10 +76,10 @@ pub enum ClockCounter {
     Tsc,
 }
 
-/// Which clock snapshot pairs are taken of.
+/// Choice of the clock of which snapshot pairs are taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TracerClockChoice {
-    /// What traces on this host are likely to be on.
+    /// The clock that traces on this host probably use.
     Auto,
     /// No pairs.
     None,
@@ -86,7 +88,7 @@ pub enum TracerClockChoice {
 }
 
 impl TracerClockChoice {
-    /// As it is read.
+    /// Returns the text that is parsed to this value.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -97,7 +99,7 @@ impl TracerClockChoice {
 }
 
 impl std::fmt::Display for ReferenceChoice {
-    /// As it is read.
+    /// Writes the text that is parsed to this value.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Node(node) => write!(f, "{node}"),
@@ -107,16 +109,16 @@ impl std::fmt::Display for ReferenceChoice {
 }
 
 impl std::fmt::Display for InjectedStep {
-    /// As it is read.
+    /// Writes the text that is parsed to this value.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}@{}:{}", self.node, text_of(self.after), text_of(self.step))
     }
 }
 
-/// A region's name, which names a folder too.
+/// Parses the name of a region, which is also the name of a folder.
 ///
 /// # Errors
-/// Says what is wrong with the text.
+/// States what is wrong with the text.
 pub(crate) fn region_name(text: &str) -> Result<String, String> {
     let usable = |letter: char| letter.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&letter);
     if text.is_empty() || text.len() > REGION_NAME_MAX || text.starts_with('.') || !text.chars().all(usable) {
@@ -128,10 +130,10 @@ pub(crate) fn region_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A duration with its unit, possibly negative, as in `800us`, `2s`, `-1ms`.
+/// Parses a duration with its unit, possibly negative, such as `800us`, `2s`, `-1ms`.
 ///
 /// # Errors
-/// Says what is wrong with the text.
+/// States what is wrong with the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let trimmed = text.trim();
     let (sign, rest) = trimmed.strip_prefix('-').map_or((1, trimmed), |rest| (-1, rest));
@@ -176,7 +178,7 @@ pub(super) fn text_of(span: Duration) -> String {
     format!("{}{size}", if span < Duration::ZERO { "-" } else { "" })
 }
 
-/// A number above zero, with k or M for thousands or millions, or in per cent.
+/// Parses a number above zero, with k or M for thousands or millions, or in per cent.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     let trimmed = text.trim();
     let units = [('k', 1e3), ('M', 1e6), ('G', 1e9), ('%', 0.01)];
@@ -196,8 +198,8 @@ pub(super) fn reference(text: &str) -> Result<ReferenceChoice, String> {
     }
 }
 
-/// Nodes' numbers with commas between them, brackets around them or not, `none` of them, or `auto`,
-/// which leaves them to the program.
+/// Parses node numbers separated by commas, with or without brackets, or `none` for no nodes, or
+/// `auto`, which leaves the choice to the program.
 pub(super) fn nodes(text: &str) -> Result<Option<Vec<NodeId>>, String> {
     let trimmed = text.trim();
     let inner = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(trimmed).trim();
@@ -217,7 +219,7 @@ pub(super) fn nodes_text(nodes: &[NodeId]) -> String {
     if numbers.is_empty() { "none".into() } else { numbers.join(",") }
 }
 
-/// An address that peers can send to.
+/// Parses an address that peers can send to.
 pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = number(text)?;
     if address.is_unspecified() || address.is_multicast() {
@@ -228,16 +230,16 @@ pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
     Ok(address)
 }
 
-/// A number of bytes, as in `64MiB` or `400M`.
+/// Parses a number of bytes, such as `64MiB` or `400M`.
 ///
 /// # Errors
-/// Shows how to write it.
+/// Shows the expected form.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let size: Result<ByteSize, _> = text.trim().parse();
     size.map(|size| size.as_u64()).map_err(|_| format!("\"{text}\" is not a size; write for example 400M or 1GiB"))
 }
 
-/// A number of bytes, as in `64MiB` or `1G`, or `none`.
+/// Parses a number of bytes, such as `64MiB` or `1G`, or `none`.
 pub(super) fn size(text: &str) -> Result<Option<u64>, String> {
     if text.trim() == "none" {
         return Ok(None);
@@ -277,12 +279,12 @@ pub(super) fn injected_step(text: &str) -> Result<InjectedStep, String> {
     Ok(InjectedStep { node: NodeId(number(node)?), after: positive(after)?, step: duration(step)? })
 }
 
-/// A value that the program chooses where it is not given.
+/// Formats a value, or `auto` if the program chooses it.
 pub(super) fn or_auto<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "auto".into(), |value| value.to_string())
 }
 
-/// A value that is absent where it is not given.
+/// Formats a value, or `none` if there is none.
 pub(super) fn or_none<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "none".into(), |value| value.to_string())
 }
@@ -307,5 +309,5 @@ pub(super) const TIMESTAMP_MODES: [(&str, TimestampMode); 4] = [
     ("user", TimestampMode::User),
 ];
 
-/// The longest name of a region.
+/// Longest name of a region.
 const REGION_NAME_MAX: usize = 64;

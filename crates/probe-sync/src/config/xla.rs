@@ -8,25 +8,25 @@
 
 use super::values::number;
 
-/// What a setting of theirs comes to.
+/// Interpretation of a setting of the XLA profiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Our keys, and their text.
+    /// Keys of probe_sync, and their text.
     Set(Vec<&'static str>, String),
-    /// What is done anyway, in words.
+    /// Behaviour that needs no setting, in words.
     Done(&'static str),
 }
 
-/// One setting of theirs.
+/// One setting of the XLA profiler.
 struct Setting {
-    /// The environment variable; empty where there is none.
+    /// The environment variable; empty if there is none.
     variable: &'static str,
-    /// The key in their file.
+    /// The key in the XLA profiler's file.
     key: &'static str,
     meaning: fn(&str) -> Result<Meaning, String>,
 }
 
-/// What a key of theirs means; None where it is none of theirs.
+/// Interprets a key of the XLA profiler; `None` if it is not one.
 pub(super) fn key(name: &str, text: &str) -> Option<Result<Meaning, String>> {
     // Ours of that name is a number.
     if name == "neighbors" && text.trim_start().starts_with('[') {
@@ -35,8 +35,8 @@ pub(super) fn key(name: &str, text: &str) -> Option<Result<Meaning, String>> {
     SETTINGS.iter().find(|setting| setting.key == name).map(|setting| (setting.meaning)(text))
 }
 
-/// What a variable of theirs means; None where it is none of theirs. One that begins as theirs do
-/// and is not known is an error, as one of ours would be.
+/// Interprets a variable of the XLA profiler; `None` if it is not one. An unknown variable with one
+/// of its prefixes is an error, as for probe_sync's own.
 pub(super) fn variable(name: &str, text: &str) -> Option<Result<Meaning, String>> {
     let found = SETTINGS.iter().find(|setting| !setting.variable.is_empty() && setting.variable == name);
     let unknown = || {
@@ -48,10 +48,10 @@ pub(super) fn variable(name: &str, text: &str) -> Option<Result<Meaning, String>
     found.map(|setting| (setting.meaning)(text)).or_else(|| ours_to_know.then(unknown))
 }
 
-/// The variable that names their file.
+/// Variable that names the XLA profiler's file.
 pub(super) const CONFIG: &str = "XLA_DIST_PROF_CONFIG";
 
-/// No other program's variables begin so.
+/// Prefixes that no other program's variables have.
 const PREFIXES: [&str; 2] = ["XLA_PROBE_", "XLA_DIST_PROF_"];
 
 const SETTINGS: &[Setting] = &[
@@ -96,7 +96,7 @@ const SETTINGS: &[Setting] = &[
     Setting { variable: "", key: "node_addresses", meaning: |_| Err(ADDRESSES.into()) },
 ];
 
-/// A whole number of `unit`.
+/// Parses a whole number of `unit`.
 fn timed(key: &'static str, text: &str, unit: &str) -> Result<Meaning, String> {
     let count: u64 = number(text).map_err(|_| {
         format!(
@@ -113,7 +113,7 @@ fn period(text: &str) -> Result<Meaning, String> {
     Ok(Meaning::Set(vec!["snapshot_pair_period_ms"], count.to_string()))
 }
 
-/// Their bools: 0, 1, true, false in any case.
+/// Parses a boolean of the XLA profiler: 0, 1, true, false in any case.
 fn switch(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" => Ok(true),
@@ -189,27 +189,27 @@ const PLACE: &str = "ranks come from the launcher: mpirun, or RANK and WORLD_SIZ
 const ADDRESSES: &str = "nodes tell each other their addresses; the new keys are interface, bind and port, for this node's own \
     address; remove it";
 
-/// What was made of their settings, for one line.
+/// How the XLA profiler's settings were interpreted, for one log line.
 #[derive(Debug, Default)]
 pub(super) struct Report(Vec<String>);
 
 impl Report {
-    /// A setting became one of ours, or is done anyway.
+    /// Records a setting that was translated or needs no translation.
     pub(super) fn read(&mut self, theirs: &str, ours: &str) {
         self.0.push(format!("{theirs} read as {ours}"));
     }
 
-    /// Ours differs, and wins.
+    /// Records a setting that a different one of probe_sync overrides.
     pub(super) fn beaten(&mut self, theirs: &str, ours: &str) {
         self.0.push(format!("{theirs} is ignored because {ours} is given"));
     }
 
-    /// One of theirs needs nothing.
+    /// Records a setting that needs no translation.
     pub(super) fn done(&mut self, theirs: &str, why: &str) {
         self.0.push(format!("{theirs} accepted ({why})"));
     }
 
-    /// The line; None where nothing of theirs was there.
+    /// Returns the line; `None` if there were no such settings.
     pub(super) fn line(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| format!("settings of the XLA distributed profiler: {}", self.0.join(", ")))
     }

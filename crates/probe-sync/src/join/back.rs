@@ -12,42 +12,42 @@ use super::plan::refuse_difference;
 use super::roster::refuse_public;
 use super::{Hello, Plan, Ready, Roster};
 
-/// What a rank that comes back is told of the run.
+/// What a returning rank is told about the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Notice {
-    /// As all ranks have it.
+    /// The plan, as all ranks have it.
     pub plan: Plan,
-    /// As it is now.
+    /// The current roster.
     pub roster: Roster,
 }
 
-/// What it says of itself; the second is there for the rank that probes for a node.
+/// What a returning rank states about itself; `ready` is present if it probes for a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Statement {
     /// As at the start of a run.
     pub hello: Hello,
-    /// Its socket is bound.
+    /// State of its bound socket.
     pub ready: Option<Ready>,
 }
 
-/// A node that probes again, as all ranks learn of it.
+/// A node that probes again, as announced to all ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Back {
     /// The node.
     pub node: NodeId,
-    /// What its new process says.
+    /// Socket of its new process.
     pub ready: Ready,
-    /// Which life of the node this is: greater than all before, so that packets of an earlier one
-    /// are told apart.
+    /// Incarnation of the node: greater than all before, so that packets of earlier ones can be
+    /// recognised.
     pub incarnation: u32,
-    /// Its system clock and the clock of its snapshot pairs are still those of before. The first is
-    /// not after a start of the machine.
+    /// True if its system clock and the clock of its snapshot pairs are unchanged. The former
+    /// changes with a reboot of the machine.
     pub same_clocks: bool,
 }
 
-/// What the root says to a statement of `rank`: whether its clocks are still those of its earlier
-/// life, or why it cannot come back. `hellos` are the ranks' own, by rank, those of ranks that are
-/// `away` from earlier lives.
+/// Returns the root's answer to a statement of `rank`: whether its clocks are unchanged, or why it
+/// cannot return. `hellos` are the ranks' latest, by rank; those of ranks that are `away` date from
+/// earlier incarnations.
 pub(crate) fn judge(
     statement: &Result<Statement, String>,
     rank: usize,
@@ -103,7 +103,7 @@ pub(crate) fn judge(
 }
 
 impl Roster {
-    /// Takes in where a node is now.
+    /// Updates the address of a node.
     pub(crate) fn renew(&mut self, back: &Back) {
         if let Some(ready) = self.nodes.get_mut(back.node.index()) {
             ready.clone_from(&back.ready);
@@ -126,7 +126,7 @@ mod tests {
         Ready { address, stamp: StampSource::Kernel, stamp_error_ns: 0, tracer_clock }
     }
 
-    /// What is said to a rank of a run of these hosts, `away` those that are gone.
+    /// A run with these hosts, of which ranks in `away` are absent.
     struct Run {
         hellos: Vec<Hello>,
         away: Vec<bool>,

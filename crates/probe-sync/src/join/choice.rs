@@ -17,27 +17,28 @@ use serde::{Deserialize, Serialize};
 use super::offer::{Candidate, Offer};
 use super::wish::same_network;
 
-/// Where a node probes from.
+/// Address from which a node probes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// From this address.
+    /// This address.
     Address {
         /// The address.
         ip: IpAddr,
-        /// The interface's number, where the address is link-local.
+        /// Index of the interface, if the address is link-local.
         scope_id: u32,
     },
-    /// From whichever address its routes to this one use.
+    /// The address that its route to this address uses.
     Towards(IpAddr),
 }
 
-/// A node that offers: its host's name and its offer.
+/// A node's host name and its offer.
 pub(super) type Offering<'a> = (&'a str, &'a Offer);
 
-/// A source for every node, and why, for people. `loopback`: it reaches all nodes.
+/// Chooses a source for every node, and explains why. With `loopback`, loopback reaches all nodes.
 ///
 /// # Errors
-/// When nothing says how the nodes reach each other: what every host has, and what to do.
+/// Returns an error if nothing shows how the nodes reach each other: what every host has, and what
+/// to do.
 pub(super) fn choose(nodes: &[Offering<'_>], loopback: bool) -> Result<(Vec<Source>, String), String> {
     if loopback {
         let own = |(_, offer): &Offering<'_>| match offer.candidates.first().filter(|_| offer.named) {
@@ -60,8 +61,8 @@ pub(super) fn choose(nodes: &[Offering<'_>], loopback: bool) -> Result<(Vec<Sour
         .ok_or_else(|| refusal(nodes))
 }
 
-/// The sources of all nodes, of which `chosen` are those that have come: a node that is `missing`
-/// goes by its routes to the address of node `root`.
+/// Returns the sources of all nodes, where `chosen` are those of the nodes that have joined: a
+/// `missing` node uses its route to the address of node `root`.
 pub(super) fn with_missing(chosen: Vec<Source>, missing: &[bool], root: usize) -> Vec<Source> {
     let before = missing.iter().take(root).filter(|missing| !**missing).count();
     let of_root = chosen.get(before).cloned();
@@ -74,15 +75,16 @@ pub(super) fn with_missing(chosen: Vec<Source>, missing: &[bool], root: usize) -
 }
 
 impl Source {
-    /// Whether only ranks of one host reach it.
+    /// Returns true if only ranks of the same host can reach it.
     pub(super) fn is_loopback(&self) -> bool {
         matches!(self, Self::Address { ip, .. } if ip.is_loopback())
     }
 
-    /// The address to bind, with port `port`.
+    /// Returns the address to bind, with port `port`.
     ///
     /// # Errors
-    /// When no route leads to rank 0, or it leaves from an address that was ruled out.
+    /// Returns an error if no route leads to rank 0, or the route starts from an address that was
+    /// ruled out.
     pub(crate) fn address(&self, offer: &Offer, port: u16) -> Result<SocketAddr, String> {
         let (ip, scope_id) = match *self {
             Self::Address { ip, scope_id } => (ip, scope_id),
@@ -110,7 +112,7 @@ impl From<&Candidate> for Source {
 
 type Chosen = Option<(Vec<Source>, String)>;
 
-/// The addresses of the connections that the ranks have already.
+/// Chooses the addresses of the ranks' existing connections.
 fn connections_to_root(nodes: &[Offering<'_>]) -> Chosen {
     if nodes.iter().all(|(_, offer)| offer.named) {
         return None;
@@ -123,8 +125,8 @@ fn connections_to_root(nodes: &[Offering<'_>]) -> Chosen {
     Some((sources, "the addresses of the connections to the master".to_owned()))
 }
 
-/// Where rank 0 has several interfaces, others may have come by different ones, and need not reach
-/// each other.
+/// Returns true if the sources are in one network. If rank 0 has several interfaces, ranks may have
+/// connected to different ones, and need not be able to reach each other.
 fn in_one_network(sources: &[Source], nodes: &[Offering<'_>]) -> bool {
     let candidate = |(source, (_, offer)): (&Source, &Offering<'_>)| {
         offer.candidates.iter().find(|own| Source::from(*own) == *source).cloned()
@@ -133,7 +135,7 @@ fn in_one_network(sources: &[Source], nodes: &[Offering<'_>]) -> bool {
     chosen.is_some_and(|chosen| chosen.iter().all(|own| same_network(chosen[0].ip, own.ip, chosen[0].prefix_length)))
 }
 
-/// The best network of node 0 in which every node has an address of its own.
+/// Chooses the best network of node 0 in which every node has an address of its own.
 fn shared_network(nodes: &[Offering<'_>]) -> Chosen {
     let (_, first) = nodes.first()?;
     let mut shared = first.candidates.iter().filter_map(|network| {
@@ -151,8 +153,8 @@ fn shared_network(nodes: &[Offering<'_>]) -> Chosen {
     Some((members.into_iter().map(Source::from).collect(), reason))
 }
 
-/// The address of `offer` in the network of `network`, as both sides' prefixes say. Of link-local
-/// networks, which have one number on every wire, a host must have one alone.
+/// Returns the address of `offer` in the network of `network`, by both sides' prefixes. Link-local
+/// networks have the same prefix on every wire, so a host must have only one of them.
 fn member<'a>(network: &Candidate, offer: &'a Offer) -> Option<&'a Candidate> {
     let mut members = offer.candidates.iter().filter(|own| {
         same_network(network.ip, own.ip, network.prefix_length) && same_network(network.ip, own.ip, own.prefix_length)
@@ -161,8 +163,8 @@ fn member<'a>(network: &Candidate, offer: &'a Offer) -> Option<&'a Candidate> {
     (!network.link_local() || members.next().is_none()).then_some(found)
 }
 
-/// Hosts that have one address are not in one network: bridges to containers have the same address
-/// on every host.
+/// Returns true if all hosts have different addresses. Bridges to containers have the same address
+/// on every host and are not a common network.
 fn distinct(members: &[&Candidate], nodes: &[Offering<'_>]) -> bool {
     let mut owners: Vec<(IpAddr, &str)> =
         members.iter().zip(nodes).map(|(own, (_, offer))| (own.ip, offer.network.as_str())).collect();
@@ -171,15 +173,15 @@ fn distinct(members: &[&Candidate], nodes: &[Offering<'_>]) -> bool {
     owners.windows(2).all(|pair| pair[0].0 != pair[1].0)
 }
 
-/// What every rank's own configuration names.
+/// Chooses what every rank's own configuration names.
 fn all_named(nodes: &[Offering<'_>]) -> Chosen {
     let own = |(_, offer): &Offering<'_>| offer.candidates.first().filter(|_| offer.named).map(Source::from);
     let sources = nodes.iter().map(own).collect::<Option<Vec<_>>>()?;
     Some((sources, "set in every rank's configuration".to_owned()))
 }
 
-/// Hosts in networks of their own, behind routers: rank 0's address with the default route, or its
-/// only one, and whatever leads there.
+/// Handles hosts in networks of their own, behind routers: uses rank 0's address with the default
+/// route, or its only one, and the others' routes to it.
 fn routes_to_root(nodes: &[Offering<'_>]) -> Chosen {
     let (_, first) = nodes.first()?;
     let mut routed = first.candidates.iter().filter(|candidate| !candidate.link_local());
@@ -210,10 +212,10 @@ fn refusal(nodes: &[Offering<'_>]) -> String {
 const ADVICE: &str =
     "choose the interface with --interface or the address with --bind, or set NCCL_SOCKET_IFNAME on all ranks";
 
-/// Hosts that a refusal lists.
+/// Most hosts listed in a refusal.
 const HOSTS_TOLD: usize = 4;
 
-/// Routes do not ask for the port.
+/// A port for route lookups, which do not depend on it.
 const ANY_PORT: u16 = 9;
 
 #[cfg(test)]
@@ -222,8 +224,8 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    /// Hosts as `offer::tests::interfaces` reads them; `*` before one gives the default route to
-    /// its first interface but lo.
+    /// Offers of hosts in the notation of `offer::tests::interfaces`; a leading `*` gives the
+    /// default route to the host's first interface other than lo.
     fn offers(hosts: &[&str]) -> Vec<Offer> {
         let one = |(node, host): (usize, &&str)| {
             let (default, host) = host.strip_prefix('*').map_or((false, *host), |host| (true, host));

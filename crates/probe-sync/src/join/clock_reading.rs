@@ -8,18 +8,18 @@ use probe_sync_sys::{NARROW_BRACKET, RawClock, SystemClock, host, read_pair};
 use probe_sync_time::TimeNamespace;
 use serde::{Deserialize, Serialize};
 
-/// A rank's clocks at one moment, and its addresses.
+/// A rank's clocks at one instant, and its addresses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ClockReading {
-    /// The system clock, ns.
+    /// System clock, ns.
     pub system_ns: i64,
-    /// The machine's `CLOCK_MONOTONIC_RAW`, outside of all time namespaces, ns.
+    /// `CLOCK_MONOTONIC_RAW` of the machine, outside of all time namespaces, ns.
     pub raw_ns: i64,
-    /// What the two readings may be wrong by, ns.
+    /// Bound of the error of the two readings, ns.
     pub error_ns: i64,
-    /// What the rank's time namespace adds to its clocks.
+    /// Clock offsets of the rank's time namespace.
     pub namespace: TimeNamespace,
-    /// Its addresses, but for those of loopback.
+    /// Addresses, without loopback.
     pub addresses: BTreeSet<IpAddr>,
 }
 
@@ -42,7 +42,7 @@ impl ClockReading {
         }
     }
 
-    /// Whether both readings can be of one machine.
+    /// Returns true if both readings may be from one machine.
     pub(super) fn is_of_one_machine(&self, other: &Self) -> bool {
         let passed = i128::from(self.raw_ns) - i128::from(other.raw_ns);
         let off = i128::from(self.system_ns) - i128::from(other.system_ns) - passed;
@@ -51,10 +51,10 @@ impl ClockReading {
     }
 }
 
-/// Addresses of a hello: a host of many services has thousands.
+/// Most addresses in a hello; a host with many services has thousands.
 const ADDRESSES_MAX: usize = 256;
-/// What a system clock may be slewed by: adjtimex(2) allows 500 ppm by its frequency and as much
-/// again by adjtime(3).
+/// Largest slew rate of a system clock: adjtimex(2) allows 500 ppm by its frequency, and adjtime(3)
+/// another 500 ppm.
 const SLEWED_PPM: i128 = 1_000;
-/// What two readings of one machine may differ by beyond their brackets.
+/// Largest difference between two readings of one machine beyond their brackets.
 const UNSEEN_NS: i128 = 10_000;

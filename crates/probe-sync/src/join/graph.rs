@@ -12,8 +12,8 @@ use probe_sync_time::{Edge, NodeId};
 use super::hello::Hello;
 use super::neighbors::Neighbors;
 
-/// The edges that the nodes give, in order; None where none gives any. `leaders` are the nodes' own
-/// hellos, by node.
+/// Returns the edges given by the nodes, in order; `None` if no node gives any. `leaders` are the
+/// nodes' own hellos, by node.
 ///
 /// # Errors
 /// Names the node whose list is missing, impossible or contradicted, or the first node that no
@@ -49,7 +49,7 @@ pub(super) fn given(leaders: &[&Hello]) -> Result<Option<Vec<Edge>>, String> {
     Ok(Some(edges.into_iter().collect()))
 }
 
-/// Who a node says probes it, and who does.
+/// Compares the nodes that should probe a node, by its own list, with those that do.
 fn agree_on_answers(leaders: &[&Hello], edges: &BTreeSet<Edge>) -> Result<(), String> {
     for (node, hello) in leaders.iter().enumerate() {
         let Some(stated) = &hello.neighbors.into else { continue };
@@ -97,7 +97,7 @@ mod tests {
     use super::super::plan::tests::hellos;
     use super::*;
 
-    /// A node's lists: who is probed, who probes.
+    /// A node's lists: the nodes that it probes, and those that probe it.
     type Lists<'a> = (Option<&'a [u32]>, Option<&'a [u32]>);
 
     fn check(lists: &[Lists<'_>], expected: Result<Option<&[(u32, u32)]>, &str>) {

@@ -21,54 +21,53 @@ use super::part::PartOfJob;
 use super::wish::Wish;
 use crate::Config;
 
-/// What a rank says of itself first.
+/// A rank's first message about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// The crate's version.
+    /// Version of the crate.
     pub version: String,
-    /// The host's name, for people.
+    /// Host name, for display.
     #[serde(deserialize_with = "read_plain_name")]
     pub hostname: String,
-    /// Equal on ranks that share one system clock (the kernel's boot id unless configured).
+    /// Equal on ranks that share one system clock (the kernel's boot id, unless configured).
     pub clock_identity: String,
-    /// What its clocks showed, which tells machines with one boot id apart.
+    /// Readings of its clocks, which distinguish machines with the same boot id.
     pub clock: ClockReading,
-    /// Which of the machines of this `clock_identity` it is on; the root finds out
+    /// Index of its machine among those of this `clock_identity`; set by the root
     /// ([`super::machines`]).
     pub machine: u32,
     /// Equal on ranks that can reach each other over loopback (boot id and network namespace).
     pub network_identity: String,
-    /// The configuration that must agree.
+    /// Settings that must agree.
     pub shared_entries: Vec<(String, String)>,
-    /// What `run.json` says of the host, as JSON text.
+    /// Description of the host for `run.json`, as JSON text.
     pub host_facts: String,
-    /// Its places in the jobs of launchers, as far as the environment states them.
+    /// Its places in the jobs of launchers, as stated by the environment.
     pub launched: Vec<Launched>,
-    /// The addresses at which it could be probed.
+    /// Addresses at which it could be probed.
     pub offer: Offer,
     /// Equal on ranks with the same key file; `None` without one.
     pub key_fingerprint: Option<[u8; 16]>,
-    /// Its edges, where it names them.
+    /// Its edges, if it names them.
     pub neighbors: Neighbors,
-    /// Where others reach it if it is to take the master's place; None where it cannot.
+    /// Addresses at which others reach it if it takes over as master; `None` if it cannot.
     pub stands_by: Option<Vec<SocketAddr>>,
-    /// The region that it is to be in; None in a run of one group, and in the runs that regions
-    /// are.
+    /// Its region; `None` in a run of one group, and in the runs of the regions themselves.
     pub region: Option<String>,
-    /// Its number among all ranks of the job, where this run is one of several.
+    /// Number among all ranks of the job, if this run is one of several.
     pub of_job: Option<u32>,
-    /// The rank has not come yet: the root has said this in its place ([`Hello::of_missing`]).
+    /// True if the rank has not joined yet and the root created this hello ([`Hello::of_missing`]).
     pub missing: bool,
 }
 
 impl Hello {
-    /// What this rank says. `towards_root` is the address of its connection to rank 0, where there
-    /// is one; `part` is its place in a job of several runs, which says more than the environment
-    /// does.
+    /// Creates this rank's hello. `towards_root` is the local address of its connection to rank 0,
+    /// if there is one; `part` is its place in a job of several runs, which is more specific than
+    /// the environment.
     ///
     /// # Errors
-    /// When the configuration names an interface that has no address, or the system does not list
-    /// the interfaces.
+    /// Returns an error if the configuration names an interface without an address, or the system
+    /// does not list the interfaces.
     pub(crate) fn of(
         config: &Config,
         host: &host::Host,
@@ -110,9 +109,9 @@ impl Hello {
 }
 
 impl Hello {
-    /// What stands for a rank that has not come when the run begins, in the words of the `root`: it
-    /// is to be a node of its own, on a host that nobody knows, unless all are reached over
-    /// loopback and so on one (`one_host`).
+    /// Creates the root's substitute for the hello of a rank that has not joined when the run
+    /// begins: it will be a node of its own, on an unknown host, unless all ranks are reached over
+    /// loopback and are thus on one host (`one_host`).
     pub(super) fn of_missing(rank: usize, root: &Self, one_host: bool) -> Self {
         let name = format!("rank {rank}, which has not joined");
         let identity = |of_root: &str| if one_host { of_root.to_owned() } else { name.clone() };
@@ -135,18 +134,18 @@ impl Hello {
         }
     }
 
-    /// Whether it was reached over loopback alone, as far as its connections say.
+    /// Returns true if all its connections are over loopback.
     pub(super) fn is_on_loopback(&self) -> bool {
         !self.offer.candidates.iter().any(|candidate| candidate.towards_root)
     }
 
-    /// Equal on ranks that share one system clock.
+    /// Returns a key that is equal on ranks that share one system clock.
     pub(crate) fn one_clock(&self) -> (&str, u32) {
         (&self.clock_identity, self.machine)
     }
 }
 
-/// Names the network namespace: containers of one host share its clock, not its loopback.
+/// Returns the network namespace; containers of one host share its clock but not its loopback.
 fn network_namespace() -> String {
     std::fs::read_link("/proc/self/ns/net").map_or_else(|_| String::new(), |link| link.display().to_string())
 }

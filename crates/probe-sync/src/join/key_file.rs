@@ -18,18 +18,18 @@ use probe_sync_time::{RunId, SessionKey};
 
 use crate::Error;
 
-/// The content of a key file, from which nothing but keys can be had.
+/// Content of a key file; it exposes nothing but keys derived from it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyFile {
     content: Vec<u8>,
 }
 
 impl KeyFile {
-    /// Reads it.
+    /// Reads a key file.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when it cannot be read, is no regular file, is open to others, or
-    /// is too short or too long.
+    /// [`Error::Configuration`] if it cannot be read, is not a regular file, is accessible to
+    /// others, or is too short or too long.
     pub fn read(path: &Path) -> Result<Self, Error> {
         read(path).map(|content| Self { content }).map_err(|reason| Error::Configuration {
             origin: path.display().to_string(),
@@ -38,12 +38,12 @@ impl KeyFile {
         })
     }
 
-    /// What ranks prove to each other in the TCP rendezvous.
+    /// Returns the key with which ranks authenticate in the TCP rendezvous.
     pub fn job_key(&self) -> JobKey {
         JobKey::of(&self.content)
     }
 
-    /// The session key of a run for which rank 0 has drawn `drawn`.
+    /// Returns the session key of a run for which rank 0 drew `drawn`.
     pub(super) fn session_key(&self, run: RunId, drawn: SessionKey) -> SessionKey {
         let key = blake3::derive_key(SESSION, &self.content);
         let mut hasher = blake3::Hasher::new_keyed(&key);
@@ -51,7 +51,7 @@ impl KeyFile {
         SessionKey(*hasher.finalize().as_bytes())
     }
 
-    /// Equal where the files are equal, and of no other use.
+    /// Returns a value that is equal for equal files and reveals nothing else.
     pub(super) fn fingerprint(&self) -> [u8; FINGERPRINT] {
         let mut fingerprint = [0; FINGERPRINT];
         fingerprint.copy_from_slice(&blake3::derive_key(CHECK, &self.content)[..FINGERPRINT]);
@@ -89,10 +89,10 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     Ok(content)
 }
 
-/// Lengths of a key file: fewer bytes could be guessed, more are no key.
+/// Valid lengths of a key file: fewer bytes could be guessed, and more are not a key.
 const BYTES: std::ops::Range<usize> = 32..4097;
 const FINGERPRINT: usize = 16;
-/// Keep keys made of one secret for several purposes apart.
+/// Separates the keys derived from one secret for several purposes.
 const SESSION: &str = "probe_sync 2026-11-22 session";
 const CHECK: &str = "probe_sync 2026-11-22 fingerprint";
 
@@ -102,7 +102,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A key as if read from a file.
+    /// Returns a key as if read from a file.
     pub fn key(content: &[u8]) -> KeyFile {
         KeyFile { content: content.to_vec() }
     }

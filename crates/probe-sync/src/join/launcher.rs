@@ -6,24 +6,24 @@
 use probe_sync_estimate::record::Launcher;
 use serde::{Deserialize, Serialize};
 
-/// A rank's place in the job of a launcher, as its environment states it.
+/// A rank's place in the job of a launcher, as stated by its environment.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launched {
-    /// Whose job.
+    /// The launcher.
     pub launcher: Launcher,
     /// The rank.
     pub rank: u32,
-    /// Ranks in the job.
+    /// Number of ranks in the job.
     pub world_size: u32,
-    /// Its number among the ranks of its host.
+    /// Number among the ranks of its host.
     pub local_rank: Option<u32>,
 }
 
 impl Launched {
-    /// What the variables of torchrun, Open MPI and Slurm state, in this order: programs of
-    /// torch.distributed read those of torchrun, which a job under mpirun or Slurm often sets
-    /// itself. Empty where none states rank and size. Whoever started this process with `--local`
-    /// has set torchrun's variables for its own processes; they are no launcher's.
+    /// Returns what the variables of torchrun, Open MPI and Slurm state, in this order, because
+    /// programs of torch.distributed read those of torchrun, which a job under mpirun or Slurm
+    /// often sets itself. Empty if none states rank and size. A process started with `--local` has
+    /// torchrun's variables from there, which do not count as a launcher's.
     pub(super) fn stated(variable: impl Fn(&str) -> Option<String>) -> Vec<Self> {
         let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
         let of_run = variable(STARTED_BY_THE_RUN).is_some();
@@ -38,20 +38,20 @@ impl Launched {
     }
 }
 
-/// Rank, number of ranks, and number on the host.
+/// Variables for the rank, the number of ranks, and the number on the host.
 const LAUNCHERS: [(Launcher, [&str; 3]); 3] = [
     (Launcher::Torchrun, ["RANK", "WORLD_SIZE", "LOCAL_RANK"]),
     (Launcher::OpenMpi, ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"]),
     (Launcher::Slurm, ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"]),
 ];
-/// `--local` gives it to the processes that it starts.
+/// Variable that `--local` sets for the processes that it starts.
 const STARTED_BY_THE_RUN: &str = "PROBE_SYNC_PARENT";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The launchers' names, each with rank, size and number on the host.
+    /// Launchers, each with rank, size and number on the host.
     type Stated<'a> = &'a [(Launcher, u32, u32, Option<u32>)];
 
     fn check_stated(variables: &[(&str, &str)], expected: Stated<'_>) {

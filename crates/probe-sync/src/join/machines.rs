@@ -13,7 +13,7 @@
 
 use super::Hello;
 
-/// Numbers the machines of each clock identity in all hellos.
+/// Numbers the machines with the same clock identity, over all hellos.
 pub(super) fn tell_apart(all: &mut [Hello]) {
     for rank in 0..all.len() {
         let (earlier, rest) = all.split_at_mut(rank);
@@ -68,7 +68,7 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    /// The machine of each rank, where rank r said hello `(system, raw)` ns after rank 0, from
+    /// The machine of each rank, where rank r sent its hello `(system, raw)` ns after rank 0, from
     /// these addresses.
     fn machines(readings: &[(i64, i64, &str)]) -> Vec<u32> {
         let mut all = hellos(&vec!["clone"; readings.len()]);

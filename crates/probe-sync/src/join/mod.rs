@@ -40,30 +40,30 @@ use crate::config::ReferenceChoice;
 use crate::store::RunDirectory;
 use crate::{Config, Error, wire};
 
-/// Everything that is settled before the first round.
+/// Everything settled before the first round.
 #[derive(Clone, Debug)]
 pub(crate) struct Joined {
     /// The settings.
     pub config: Config,
-    /// Who is a node.
+    /// The plan: which ranks are nodes.
     pub plan: Plan,
-    /// What proves that a packet is of this run.
+    /// Key that authenticates the packets of this run.
     pub session_key: SessionKey,
-    /// Where the nodes are, and who is the reference.
+    /// Addresses of the nodes, and the reference.
     pub roster: Roster,
-    /// Who probes whom.
+    /// Edges: which node probes which.
     pub edges: Vec<Edge>,
-    /// How the ranks talk.
+    /// Name of the backend.
     pub backend: &'static str,
     /// Number of ranks.
     pub ranks: usize,
 }
 
-/// Step 1. `own` is this rank's hello or why its configuration is unusable. The root draws the
-/// run's number and its key. Returns the plan, and at the root every rank's hello.
+/// Step 1. `own` is this rank's hello, or why its configuration is unusable. The root draws the run
+/// id and key. Returns the plan, and at the root every rank's hello.
 ///
 /// # Errors
-/// [`Error::Refused`] on every rank when some configuration is unusable, versions or configurations
+/// [`Error::Refused`] on every rank if a configuration is unusable, versions or configurations
 /// differ, or the root has no random bytes.
 pub(crate) fn agree_on_plan(
     collective: &mut dyn Collective,
@@ -88,7 +88,7 @@ pub(crate) fn agree_on_plan(
     Ok((plan, all))
 }
 
-/// All ranks' hellos, where the root speaks for those that have not come.
+/// Returns all ranks' hellos, with the root's substitutes for those that have not joined.
 fn with_missing(said: Vec<Option<Hello>>, root: usize) -> Result<Vec<Hello>, String> {
     let own = said.get(root).cloned().flatten().ok_or_else(|| format!("rank {root} sent nothing"))?;
     let there = || said.iter().flatten();
@@ -97,20 +97,20 @@ fn with_missing(said: Vec<Option<Hello>>, root: usize) -> Result<Vec<Hello>, Str
     Ok(said.into_iter().enumerate().map(of).collect())
 }
 
-/// What proves that a packet is of the run: made of what rank 0 has drawn, and of the key file
-/// where there is one.
+/// Returns the key that authenticates the run's packets: derived from what rank 0 drew, and from
+/// the key file if there is one.
 pub(crate) fn session_key(plan: &Plan, key_file: Option<&KeyFile>) -> SessionKey {
     key_file.map_or(plan.drawn_key, |key_file| key_file.session_key(plan.run, plan.drawn_key))
 }
 
-/// Step 2. `own` is this node's ready or why it cannot take part; `None` for ranks that are no
-/// node. When all are ready the root calls `claim` for the run's directory, which it gets back:
-/// what refuses a start comes before, and leaves an earlier run in its place; no rank writes into
-/// the directory before it has the roster.
+/// Step 2. `own` is this node's ready message, or why it cannot take part; `None` for ranks that
+/// are not a node. When all are ready, the root calls `claim` for the run's directory and returns
+/// it. Refusals come before that and leave an earlier run in its place; no rank writes to the
+/// directory before it has the roster.
 ///
 /// # Errors
-/// [`Error::Refused`] on every rank when some node could not bind its socket (it names the rank),
-/// has a public address without a key file, or the directory cannot be had.
+/// [`Error::Refused`] on every rank if a node could not bind its socket (with its rank) or has a
+/// public address without a key file, or if the directory cannot be used.
 pub(crate) fn agree_on_roster(
     collective: &mut dyn Collective,
     plan: &Plan,
@@ -139,8 +139,8 @@ pub(crate) fn agree_on_roster(
     Ok((roster, claimed))
 }
 
-/// Gathers every rank's statement (None of those that have not come), lets the root decide, and
-/// brings the decision or the refusal to all.
+/// Gathers every rank's statement (`None` for those that have not joined), lets the root decide,
+/// and broadcasts the decision or the refusal.
 pub(crate) fn negotiate<S, D>(
     collective: &mut dyn Collective,
     own: Option<&S>,
@@ -168,5 +168,5 @@ where
     wire::decode::<Result<D, String>>(&decision, collective.root())?.map_err(|reason| Error::Refused { reason })
 }
 
-/// By how much ranks that wait for the root wait longer than the root itself.
+/// Additional time for which ranks wait for the root, compared with the root itself.
 pub(crate) const ROOT_SPEAKS_FIRST: StdDuration = StdDuration::from_secs(2);

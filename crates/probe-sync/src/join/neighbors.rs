@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::Config;
 
-/// What a node says of its edges.
+/// A node's lists of its edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbors {
-    /// Whom it probes; empty for a node that only answers.
+    /// Nodes that it probes; empty for a node that only answers.
     pub(super) out: Option<Vec<NodeId>>,
-    /// Who probes it.
+    /// Nodes that probe it.
     pub(super) into: Option<Vec<NodeId>>,
 }
 

@@ -14,57 +14,60 @@ use serde::{Deserialize, Serialize};
 use super::wish::Wish;
 use crate::Config;
 
-/// An address of a rank that peers might reach.
+/// An address of a rank that peers may be able to reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// The interface that has it; empty where none has the address that `--bind` names.
+    /// Interface with the address; empty if no interface has the address given by `--bind`.
     pub interface: String,
     /// The address.
     pub ip: IpAddr,
-    /// Leading bits of its network.
+    /// Length of the network prefix, bits.
     pub prefix_length: u8,
-    /// The interface's number, where the address is link-local.
+    /// Index of the interface, if the address is link-local.
     pub scope_id: u32,
-    /// The default route uses this interface.
+    /// True if the default route uses this interface.
     pub default_route: bool,
-    /// The connection to rank 0 has this address; at rank 0, the others' connections have.
+    /// True if the connection to rank 0 uses this address (at rank 0: if the others' connections
+    /// do).
     pub towards_root: bool,
 }
 
-/// All that a rank offers.
+/// Everything that a rank offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The flag or the variable that restricts it.
+    /// Flag or variable that restricts the offer.
     pub restricted_by: Option<String>,
-    /// The rank's configuration names the interface or the address: others are out of the question.
+    /// True if the rank's configuration names the interface or the address, so that no others are
+    /// considered.
     pub named: bool,
-    /// The network that this rank is in, equal on ranks that share their interfaces.
+    /// Network namespace of the rank, equal on ranks that share their interfaces.
     pub network: String,
     /// The candidates, best first.
     pub candidates: Vec<Candidate>,
-    /// What is no candidate, and why.
+    /// Rejected addresses, with reasons.
     pub passed_over: Vec<String>,
 }
 
-/// What an offer is made of.
+/// Facts from which an offer is made.
 pub(super) struct Surroundings {
-    /// The host's interfaces.
+    /// Interfaces of the host.
     pub interfaces: Vec<Interface>,
-    /// The default route's.
+    /// Interface of the default route.
     pub default_interface: Option<String>,
-    /// The address that leads to rank 0, where that is known.
+    /// Local address of the connection to rank 0, if known.
     pub towards_root: Option<IpAddr>,
-    /// What the job's other libraries were told.
+    /// Setting of another library of the job.
     pub wish: Option<Wish>,
-    /// Names the network.
+    /// Name of the network namespace.
     pub network: String,
 }
 
 impl Offer {
-    /// What a rank offers.
+    /// Creates a rank's offer.
     ///
     /// # Errors
-    /// When `--interface` names no interface that has an address; it lists those that do.
+    /// Returns an error if `--interface` does not name an interface with an address; it lists those
+    /// that have one.
     pub(super) fn of(config: &Config, around: &Surroundings) -> Result<Self, String> {
         let mut offer = Self {
             restricted_by: None,
@@ -103,7 +106,7 @@ impl Offer {
         Ok(offer)
     }
 
-    /// Takes the addresses of an interface in, or notes why not.
+    /// Adds the addresses of an interface, or notes why not.
     fn consider(&mut self, interface: &Interface, config: &Config, around: &Surroundings) {
         let name = interface.name.as_str();
         if !interface.up || interface.addresses.is_empty() {
@@ -125,7 +128,7 @@ impl Offer {
         }
     }
 
-    /// The candidates in words.
+    /// Describes the candidates.
     pub(super) fn listed(&self) -> String {
         let listed = |all: Vec<String>| all.join(", ");
         let own = self.candidates.iter().map(|own| format!("{} {}/{}", own.interface, own.ip, own.prefix_length));
@@ -139,14 +142,15 @@ impl Offer {
 }
 
 impl Candidate {
-    /// Smaller is better: what is usually local to its host comes last, then what needs a scope;
-    /// IPv4 before IPv6; the default route first.
+    /// Returns the sort key, smaller is better: addresses that are usually local to the host come
+    /// last, then those that need a scope; IPv4 comes before IPv6, and the default route first.
     fn order(&self) -> (bool, bool, bool, bool) {
         let of_host = self.interface == "lo" || OF_HOST.iter().any(|name| self.interface.starts_with(name));
         (of_host, self.link_local(), self.ip.is_ipv6(), !self.default_route)
     }
 
-    /// Valid on its own wire only: such addresses of two hosts say nothing of a common network.
+    /// Returns true if the address is valid on its own wire only, so that addresses of two hosts do
+    /// not show a common network.
     pub(super) fn link_local(&self) -> bool {
         match self.ip {
             IpAddr::V4(four) => four.is_link_local(),
@@ -166,10 +170,11 @@ fn candidate(name: &str, ip: IpAddr, prefix_length: u8, scope_id: u32, around: &
     }
 }
 
-/// Bridges to containers and machines within a host. NCCL leaves the first two out, too.
+/// Prefixes of bridges to containers and virtual machines within a host. NCCL also excludes the
+/// first two.
 const OF_HOST: [&str; 6] = ["docker", "virbr", "br-", "podman", "cni", "lxc"];
 
-/// More addresses than a host has; the hello of every rank carries them.
+/// Most candidates; the hello of every rank carries them.
 const CANDIDATES_MAX: usize = 32;
 
 #[cfg(test)]
@@ -178,8 +183,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Interfaces of `eth0 10.0.0.1/24, eth1 down`: a name, then an address with its prefix or a
-    /// state.
+    /// Parses interfaces from `eth0 10.0.0.1/24, eth1 down`: a name, then an address with its
+    /// prefix, or a state.
     pub fn interfaces(text: &str) -> Vec<Interface> {
         let mut all: Vec<Interface> = Vec::new();
         for (name, what) in text.split(", ").filter_map(|entry| entry.split_once(' ')) {

@@ -12,10 +12,10 @@ use super::launcher::Launched;
 /// A rank's place in a job of several runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartOfJob {
-    /// Its number among all ranks of the job.
+    /// Number among all ranks of the job.
     pub(crate) rank: u32,
-    /// Its place in the launcher's job, where all ranks of the job state one launcher's.
+    /// Place in the launcher's job, if all ranks of the job state that of one launcher.
     pub(crate) launched: Option<Launched>,
-    /// When the virtual clocks began.
+    /// Start of the virtual clocks.
     pub(crate) start: Timestamp<System>,
 }

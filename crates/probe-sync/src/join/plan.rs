@@ -19,60 +19,60 @@ use super::launcher::Launched;
 use crate::Config;
 use crate::config::ReferenceChoice;
 
-/// What the root makes of the hellos.
+/// The root's decisions, based on the hellos.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// The run.
+    /// Run id.
     pub run: RunId,
-    /// What rank 0 has drawn for the key of the run's packets. No file holds it.
+    /// Random part of the key of the run's packets, drawn by rank 0. It is in no file.
     pub drawn_key: SessionKey,
-    /// All ranks have a key file, of which the session key is made.
+    /// True if all ranks have a key file, from which the session key is also derived.
     pub secret: bool,
-    /// For each rank, the node that it is or follows.
+    /// For each rank, its node or the node that it follows.
     pub node_of_rank: Vec<NodeId>,
     /// For each node, the rank that probes for it.
     pub rank_of_node: Vec<u32>,
-    /// For each node, the number of its virtual clock: its own, or where the run is one of several
-    /// that of its rank in the whole job, whose clock is the same in all of them.
+    /// For each node, the number of its virtual clock: its own number, or, if the run is one of
+    /// several, that of its rank in the whole job, whose clock is the same in all of them.
     pub clock_numbers: Vec<u32>,
-    /// For each rank, its place among the probing ranks of its host and how many those are.
+    /// For each rank, its place among the probing ranks of its host, and their number.
     pub place_on_host: Vec<(u32, u32)>,
     /// For each node, the first node whose rank stated the same clock: nodes with equal entries
     /// share a host.
     pub host_of_node: Vec<NodeId>,
-    /// For each node, where it probes from.
+    /// For each node, the address from which it probes.
     pub sources: Vec<Source>,
-    /// Why from there, for people.
+    /// Explanation of the choice of addresses.
     pub sources_reason: String,
-    /// The edges that the nodes name themselves; None where the graph is drawn.
+    /// Edges named by the nodes; `None` if the graph is drawn.
     pub edges: Option<Vec<Edge>>,
-    /// The host names, by rank.
+    /// Host names, by rank.
     pub hostnames: Vec<String>,
-    /// Distinct clocks among the ranks.
+    /// Number of distinct clocks among the ranks.
     pub clocks: u32,
-    /// Ranks that take the master's place when it is lost, in this order, and where they are
-    /// reached.
+    /// Ranks that take over if the master is lost, in order, with their addresses.
     pub successors: Vec<(usize, Vec<SocketAddr>)>,
 }
 
 impl Plan {
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn nodes(&self) -> usize {
         self.rank_of_node.len()
     }
 
-    /// The node for which `rank` probes, if it does.
+    /// Returns the node for which `rank` probes, if any.
     pub fn probes_for(&self, rank: usize) -> Option<NodeId> {
         let node = self.node_of_rank[rank];
         (self.rank_of_node[node.index()] as usize == rank).then_some(node)
     }
 
-    /// For each rank, whether it takes part in the gather of a round (`probe_participants`).
+    /// Returns for each rank whether it contributes to the gather of a round
+    /// (`probe_participants`).
     pub fn participants(&self) -> Vec<bool> {
         (0..self.node_of_rank.len()).map(|rank| self.probes_for(rank).is_some()).collect()
     }
 
-    /// Takes in where a rank is that had not come when the plan was made.
+    /// Updates the plan with a rank that had not joined when it was made.
     pub(crate) fn know(&mut self, rank: Rank, hellos: &[Hello]) {
         self.hostnames[rank].clone_from(&hellos[rank].hostname);
         if let Some(node) = self.probes_for(rank) {
@@ -82,13 +82,14 @@ impl Plan {
         }
     }
 
-    /// The host name of a node.
+    /// Returns the host name of a node.
     pub fn hostname(&self, node: NodeId) -> &str {
         &self.hostnames[self.rank_of_node[node.index()] as usize]
     }
 }
 
-/// The plan of all ranks' hellos, by the configuration of the root, or why the run is refused.
+/// Makes the plan from all ranks' hellos and the configuration of the root, or returns why the run
+/// is refused.
 pub(super) fn agree(
     (config, root): (&Config, Rank),
     all: &[Hello],
@@ -125,8 +126,8 @@ pub(super) fn agree(
     Ok(plan)
 }
 
-/// Regions are made before their runs begin: here somebody names one and the master of the run,
-/// which would have made them, does not.
+/// Refuses regions. They are formed before their runs begin; here a rank names one, while the
+/// master, which would have formed them, does not.
 fn refuse_regions(all: &[Hello]) -> Result<(), String> {
     let named = all.iter().enumerate().find_map(|(rank, hello)| Some((rank, hello, hello.region.as_ref()?)));
     named.map_or(Ok(()), |(rank, hello, region)| {
@@ -143,7 +144,7 @@ pub(super) fn refuse_differences(all: &[Hello]) -> Result<(), String> {
     all.iter().enumerate().skip(1).try_for_each(|(rank, other)| refuse_difference(first, rank, other))
 }
 
-/// Refuses a rank that has not what rank 0 has.
+/// Refuses a rank that differs from rank 0.
 pub(super) fn refuse_difference(first: &Hello, rank: usize, other: &Hello) -> Result<(), String> {
     if other.version != first.version {
         return Err(format!(
@@ -172,7 +173,7 @@ pub(super) fn refuse_difference(first: &Hello, rank: usize, other: &Hello) -> Re
     Ok(())
 }
 
-/// Numbers of the ranks' clocks, in order of the first rank of each.
+/// Returns the number of each rank's clock, in order of the first rank of each clock.
 fn clocks_of(all: &[Hello]) -> Vec<usize> {
     let mut clocks: Vec<(&str, u32)> = Vec::new();
     let mut numbers = Vec::with_capacity(all.len());
@@ -186,7 +187,7 @@ fn clocks_of(all: &[Hello]) -> Vec<usize> {
     numbers
 }
 
-/// The node that probes for each rank, and the rank of each node: every rank, or the first of each
+/// Returns the node for each rank, and the rank of each node: every rank, or the first rank of each
 /// clock.
 fn nodes_of(every_rank: bool, clock_of_rank: &[usize], all: &[Hello]) -> (Vec<NodeId>, Vec<u32>) {
     let mut rank_of_node: Vec<u32> = Vec::new();
@@ -254,8 +255,9 @@ fn make_plan(
     })
 }
 
-/// Of the ranks that are nodes and stand by, from the root's next on and then from rank 0 on, the
-/// first of every other host, then the others, so that a host that is gone takes few of them.
+/// Returns the successors among the ranks that are nodes and stand by, beginning after the root and
+/// wrapping around: the first rank of every other host, then the others, so that losing a host
+/// removes few of them.
 fn successors(most: usize, root: Rank, all: &[Hello], rank_of_node: &[u32]) -> Vec<(usize, Vec<SocketAddr>)> {
     // A run that ends with the first rank that is lost has no other master, and its root knows
     // that.
@@ -279,12 +281,12 @@ fn successors(most: usize, root: Rank, all: &[Hello], rank_of_node: &[u32]) -> V
     first.into_iter().chain(others).take(most).collect()
 }
 
-/// The ranks of the launcher's job, one for each rank of the run: what `run.json` and the first
-/// line of `offsets.jsonl` say, so that alignment knows on which node's clock the trace of a
-/// training rank is. Of the launchers counts the first, in the order in which ranks state them,
-/// whose statements can all be of one job: two ranks of one number have inherited it. Where there
-/// is none, nobody's numbers are known, and none are written. A run of one machine numbers its own
-/// ranks then, as `--local` does.
+/// Returns the ranks of the launcher's job, one for each rank of the run. They are written to
+/// `run.json` and the first line of `offsets.jsonl`, so that alignment can find the node of a
+/// training rank's trace. The first launcher counts, in the order in which ranks state them, whose
+/// statements are consistent with one job: two ranks with the same number have inherited it. If
+/// there is none, the numbers are unknown and are not written, except that a run on one machine
+/// numbers its own ranks, as `--local` does.
 pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
     let record = |(place, launched): (usize, Launched)| RankRecord {
         rank: launched.rank,
@@ -299,8 +301,8 @@ pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
     launched(hellos).into_iter().enumerate().filter(|(rank, _)| !hellos[*rank].missing).map(record).collect()
 }
 
-/// By rank its place in the one launcher's job; empty where none is known. In a run that is one of
-/// several each rank states the one of the whole job.
+/// Returns each rank's place in the job of one launcher; empty if unknown. In a run that is one of
+/// several, each rank states its place in the whole job.
 pub(super) fn launched(hellos: &[Hello]) -> Vec<Launched> {
     let launchers = hellos.first().into_iter().flat_map(|hello| &hello.launched);
     let stated = launchers.map(|launched| launched.launcher).find_map(|launcher| one_job(hellos, launcher));
@@ -312,7 +314,7 @@ pub(super) fn launched(hellos: &[Hello]) -> Vec<Launched> {
     stated.unwrap_or_else(own)
 }
 
-/// What all ranks state of one launcher, where that can be of one job.
+/// Returns what all ranks state about one launcher, if it is consistent with one job.
 fn one_job(hellos: &[Hello], launcher: Launcher) -> Option<Vec<Launched>> {
     let of = |hello: &Hello| hello.launched.iter().find(|launched| launched.launcher == launcher).copied();
     let all: Vec<Launched> = hellos.iter().map(of).collect::<Option<_>>()?;
@@ -366,7 +368,7 @@ pub(super) mod tests {
 
     const KEY: SessionKey = SessionKey([0xa7; 32]);
 
-    /// Rank 3 of two hosts with two ranks each has not come: it will be a node, wherever it is.
+    /// Rank 3 of two hosts with two ranks each has not joined: it will be a node, wherever it is.
     #[test]
     fn a_rank_that_has_not_come_is_a_node_of_its_own() {
         let all_of = |one_host| {
@@ -424,10 +426,11 @@ pub(super) mod tests {
         assert!(refuse_differences(&all).expect_err("versions differ").contains("version 2"));
     }
 
-    /// What ranks state of launchers: rank and size.
+    /// Launchers stated by ranks: rank and size.
     type Stated<'a> = &'a [(Launcher, u32, u32)];
 
-    /// Rank, size and node of each rank of a run on these hosts, and whose numbers they are.
+    /// Checks rank, size and node of each rank of a run on these hosts, and the launcher whose
+    /// numbers they are.
     fn check_ranks(ranks_of: &[(&str, Stated<'_>)], by: Launcher, expected: &[(u32, u32, &str, u32)]) {
         let hello = |(host, stated): &(&str, Stated<'_>)| {
             let launched = |&(launcher, rank, world_size): &(Launcher, u32, u32)| Launched {

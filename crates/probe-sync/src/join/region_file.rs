@@ -18,10 +18,10 @@ use std::path::Path;
 
 use crate::config::region_name;
 
-/// The region of `rank` among `size`, as the file says.
+/// Returns the region of `rank` among `size`, as given by the file.
 ///
 /// # Errors
-/// Names the file and the line, and says what is wrong there; or that the rank is in no line.
+/// Names the file, the line and the problem, or states that no line contains the rank.
 pub(super) fn region_of(path: &Path, rank: usize, size: usize) -> Result<String, String> {
     let wrong = |reason: String| format!("--region-file {}: {reason}", path.display());
     let mut text = String::new();
@@ -34,7 +34,7 @@ pub(super) fn region_of(path: &Path, rank: usize, size: usize) -> Result<String,
     regions.get(&rank).cloned().ok_or_else(|| wrong(format!("rank {rank} is missing; the job has {size} ranks")))
 }
 
-/// By rank its region.
+/// Returns the region by rank.
 fn parse(text: &str, size: usize) -> Result<BTreeMap<usize, String>, String> {
     let mut regions: BTreeMap<usize, String> = BTreeMap::new();
     for (line, number) in text.lines().zip(1..) {
@@ -58,7 +58,7 @@ fn parse(text: &str, size: usize) -> Result<BTreeMap<usize, String>, String> {
     Ok(regions)
 }
 
-/// `4`, or `4-7`.
+/// Parses `4` or `4-7`.
 fn ranks(part: &str, size: usize) -> Result<std::ops::RangeInclusive<usize>, String> {
     let number = |text: &str| {
         text.parse::<usize>().map_err(|_| format!("{part:?} is not a rank or a range of ranks, such as 4 or 4-7"))
@@ -72,7 +72,7 @@ fn ranks(part: &str, size: usize) -> Result<std::ops::RangeInclusive<usize>, Str
     }
 }
 
-/// So long a file has room for a line of each of a million ranks.
+/// Largest file, bytes: enough for a line for each of a million ranks.
 const FILE_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

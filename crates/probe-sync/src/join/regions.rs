@@ -24,15 +24,15 @@ use crate::{Config, Error};
 /// The regions of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grouping {
-    /// The job's number.
+    /// Id of the job.
     pub job: RunId,
     /// The regions, in the order of their first ranks.
     pub regions: Vec<Region>,
-    /// All masters reach each other over loopback.
+    /// True if all masters reach each other over loopback.
     pub masters_on_loopback: bool,
-    /// By rank its place in the launcher's job; empty where none is known.
+    /// Place in the launcher's job, by rank; empty if unknown.
     launched: Vec<Launched>,
-    /// When virtual clocks begin.
+    /// Start of the virtual clocks.
     start: Timestamp<System>,
 }
 
@@ -40,29 +40,29 @@ pub(crate) struct Grouping {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Region {
     pub name: String,
-    /// Its ranks in the job, in order: the first is its master.
+    /// Its ranks in the job, in order; the first is its master.
     pub ranks: Vec<u32>,
-    /// They reach each other over loopback.
+    /// True if they reach each other over loopback.
     pub on_loopback: bool,
 }
 
 impl Grouping {
-    /// The region of a rank of the job, and its place there.
+    /// Returns the region of a rank of the job, and the rank's place in it.
     pub fn place(&self, rank: Rank) -> Option<(usize, usize)> {
         let own = |region: &Region| region.ranks.iter().position(|other| *other as usize == rank);
         self.regions.iter().enumerate().find_map(|(region, one)| Some((region, own(one)?)))
     }
 
-    /// A rank's place in the job.
+    /// Returns a rank's place in the job.
     pub fn part(&self, rank: Rank) -> PartOfJob {
         PartOfJob { rank: rank as u32, launched: self.launched.get(rank).copied(), start: self.start }
     }
 }
 
-/// The region that a configuration puts `rank` of `size` in.
+/// Returns the region that a configuration assigns to `rank` of `size`.
 ///
 /// # Errors
-/// What is wrong with the file of regions.
+/// States what is wrong with the region file.
 pub(crate) fn own_region(config: &Config, rank: Rank, size: usize) -> Result<Option<String>, String> {
     match &config.region_file {
         Some(file) => region_of(file, rank, size).map(Some),
@@ -70,12 +70,12 @@ pub(crate) fn own_region(config: &Config, rank: Rank, size: usize) -> Result<Opt
     }
 }
 
-/// Settles who is in which region. `own` is this rank's hello, with its region, or why its
-/// configuration is unusable. At the root `claim` is called for the job's directory, which it gets
-/// back; `start` is when virtual clocks begin, by the root.
+/// Settles which rank is in which region. `own` is this rank's hello, with its region, or why its
+/// configuration is unusable. At the root, `claim` is called for the job's directory, which is
+/// returned; `start` is the start of virtual clocks, by the root.
 ///
 /// # Errors
-/// [`Error::Refused`] on every rank alike.
+/// [`Error::Refused`] on all ranks.
 pub(crate) fn agree_on_regions(
     collective: &mut dyn Collective,
     config: Option<&Config>,
@@ -140,7 +140,7 @@ fn group(all: &[Hello], job: RunId, start: Timestamp<System>, virtual_clocks: bo
     Ok(Grouping { job, masters_on_loopback: on_loopback(&masters), launched: plan::launched(all), start, regions })
 }
 
-/// Why all are refused where `rank` is in no region.
+/// Returns why all ranks are refused if `rank` is in no region.
 fn without_region(all: &[Hello], rank: Rank) -> String {
     let named = all.iter().enumerate().find_map(|(rank, hello)| Some((rank, hello.region.as_ref()?)));
     let other = named.map_or_else(String::new, |(rank, name)| format!(", but rank {rank} is in {name}"));

@@ -10,28 +10,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ReferenceChoice;
 
-/// What a node says once its socket is bound.
+/// A node's message once its socket is bound.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ready {
-    /// Where it takes probes.
+    /// Address at which it receives probes.
     pub address: SocketAddr,
-    /// The timestamps that it will have.
+    /// Source of its timestamps.
     pub stamp: StampSource,
-    /// What every one of them may be wrong by because it was converted from an interface's clock,
-    /// ns.
+    /// Bound of the stamps' error from the conversion of an interface's clock, ns.
     pub stamp_error_ns: i64,
-    /// The tracer clock whose pairs it takes, and why that one.
+    /// Tracer clock of which it takes snapshot pairs, and why that one.
     pub tracer_clock: Option<(String, String)>,
 }
 
 impl Ready {
-    /// What stands for a node whose rank has not come: nobody sends to it.
+    /// Returns the substitute for a node whose rank has not joined; no node sends to it.
     pub(crate) fn missing() -> Self {
         let address = SocketAddr::from(([0; 4], 0));
         Self { address, stamp: StampSource::User, stamp_error_ns: 0, tracer_clock: None }
     }
 
-    /// Whether its rank has not come yet; a socket that is bound has a port.
+    /// Returns true if its rank has not joined yet; a bound socket has a port.
     pub(crate) fn is_missing(&self) -> bool {
         self.address.port() == 0
     }
@@ -40,21 +39,22 @@ impl Ready {
 /// Everything that all ranks know once the run starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Roster {
-    /// By node.
+    /// The nodes, by number.
     pub nodes: Vec<Ready>,
-    /// The root's unskewed system clock when it wrote this; t0 of virtual clocks.
+    /// The root's system clock, without skew, when it created the roster; t0 of virtual clocks.
     pub start: Timestamp<System>,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub reference: NodeId,
 }
 
-/// What all stamps of both ends of an edge may be wrong by, ns.
+/// Returns the bounds of the stamps' errors at both ends of an edge, ns.
 pub(crate) fn stamp_errors_ns(nodes: &[Ready], edge: Edge) -> [f64; 2] {
     [edge.src, edge.dst].map(|node| nodes.get(node.index()).map_or(0.0, |ready| ready.stamp_error_ns as f64))
 }
 
 impl Roster {
-    /// The roster of `nodes`, in order. `secret`: a key file has made the session key.
+    /// Creates the roster of `nodes`, in order. `secret` is true if the session key is derived from
+    /// a key file.
     pub(super) fn new(
         nodes: Vec<Ready>,
         start: Timestamp<System>,
@@ -78,14 +78,14 @@ impl Roster {
     }
 }
 
-/// The node with the best timestamps; of equal ones the first.
+/// Returns the node with the best timestamps; the first among equals.
 fn best_stamps(nodes: &[Ready]) -> NodeId {
     let best = nodes.iter().enumerate().filter(|(_, ready)| !ready.is_missing()).min_by_key(|(_, ready)| ready.stamp);
     NodeId(best.map_or(0, |(node, _)| node as u32))
 }
 
-/// The addresses of the nodes as a node sees them that is reached at `own`: a link-local address
-/// leads out of the interface that the one who uses it names, and that is its own.
+/// Returns the nodes' addresses as seen from a node at `own`: the scope of a link-local address is
+/// that of the user's own interface.
 pub(crate) fn addresses_seen_from(own: SocketAddr, nodes: &[Ready]) -> Vec<SocketAddr> {
     let scoped = |ready: &Ready| match (ready.address, own) {
         (SocketAddr::V6(mut peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {
@@ -109,8 +109,8 @@ fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
     }
 }
 
-/// Without a key file the session key has travelled in the clear, and nothing of a run crosses
-/// public networks.
+/// Refuses public addresses: without a key file the session key was sent in the clear, so a run
+/// must not cross public networks.
 pub(super) fn refuse_public(nodes: &[Ready]) -> Result<(), String> {
     match nodes.iter().position(|ready| !ready.is_missing() && !is_private(ready.address.ip())) {
         Some(node) => Err(format!(
@@ -122,7 +122,8 @@ pub(super) fn refuse_public(nodes: &[Ready]) -> Result<(), String> {
     }
 }
 
-/// Loopback, RFC 1918, fc00::/7 and link-local addresses, which no router of the internet forwards.
+/// Returns true for loopback, RFC 1918, fc00::/7 and link-local addresses, which no router of the
+/// internet forwards.
 fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(four) => four.is_loopback() || four.is_private() || four.is_link_local(),

@@ -12,10 +12,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What one variable asks for.
+/// The interfaces that a variable selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// The variable with its value, for people.
+    /// The variable with its value, for display.
     pub text: String,
     leave_out: bool,
     parts: Vec<Part>,
@@ -29,7 +29,7 @@ enum Part {
 }
 
 impl Wish {
-    /// The first of the variables that is set and not empty.
+    /// Returns the wish of the first variable that is set and not empty.
     pub fn stated(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         VARIABLES.iter().find_map(|(name, read)| {
             let value = variable(name).filter(|value| !value.trim().is_empty())?;
@@ -38,7 +38,7 @@ impl Wish {
         })
     }
 
-    /// Whether an address of an interface is among those that it asks for.
+    /// Returns true if the variable admits this address of this interface.
     pub fn admits(&self, interface: &str, ip: IpAddr) -> bool {
         let meant = self.parts.iter().any(|part| match part {
             Part::Beginning(beginning) => interface.starts_with(beginning.as_str()),
@@ -49,7 +49,7 @@ impl Wish {
     }
 }
 
-/// True when both addresses have the same first `length` bits.
+/// Returns true if both addresses have the same first `length` bits.
 pub(super) fn same_network(one: IpAddr, other: IpAddr, length: u8) -> bool {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => {
@@ -80,7 +80,7 @@ fn open_mpi(value: &str) -> Vec<Part> {
     list(value).map(|entry| network(entry).unwrap_or_else(|| Part::Name(entry.to_owned()))).collect()
 }
 
-/// `10.1.0.0/16`, also with missing bytes at the end (`10.1/16`), or the same of IPv6.
+/// Parses `10.1.0.0/16`, also with trailing bytes missing (`10.1/16`), or the IPv6 equivalent.
 fn network(text: &str) -> Option<Part> {
     let (address, length) = text.split_once('/')?;
     let length: u8 = length.parse().ok()?;
@@ -101,7 +101,8 @@ fn list(value: &str) -> impl Iterator<Item = &str> {
 
 type Read = fn(&str) -> (bool, Vec<Part>);
 
-/// In order of precedence: what moves the job's gradients knows the network best.
+/// Variables in order of precedence: the library that moves the job's gradients knows the network
+/// best.
 const VARIABLES: [(&str, Read); 4] = [
     ("NCCL_SOCKET_IFNAME", nccl),
     ("GLOO_SOCKET_IFNAME", gloo),
@@ -113,7 +114,7 @@ const VARIABLES: [(&str, Read); 4] = [
 mod tests {
     use super::*;
 
-    /// Which of some interfaces a variable admits.
+    /// Checks which of some interfaces a variable admits.
     fn check(name: &str, value: &str, expected: &[&str]) {
         let there = [("eth0", "10.1.0.5"), ("eth01", "10.2.0.5"), ("ib0", "10.1.200.5"), ("docker0", "fd00::5")];
         let wish = Wish::stated(|asked| (asked == name).then(|| value.to_owned())).expect("set");

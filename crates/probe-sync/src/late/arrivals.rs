@@ -9,10 +9,10 @@ use crossbeam_queue::ArrayQueue;
 use probe_sync_sys::SystemClock;
 use probe_sync_time::{Clock as _, System, Timestamp};
 
-/// Takes the arrivals of one rank. Clones are one.
+/// Records the arrivals of one rank. Clones share one state.
 ///
-/// Call [`Arrivals::arrive`] right before an operation that all members of a group wait in (an
-/// all-reduce, a barrier), on every member. The members of a group are the ranks that arrive in it;
+/// Call [`Arrivals::arrive`] on every member right before an operation in which all members of a
+/// group wait (an all-reduce, a barrier). The members of a group are the ranks that arrive in it;
 /// two sets of ranks that do not wait for each other need two names.
 ///
 /// ```
@@ -37,21 +37,22 @@ struct Ring {
 /// One arrival.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Arrival {
-    /// Number of the group's name, for [`Arrivals::name`].
+    /// Number of the group, for [`Arrivals::name`].
     pub group: u32,
-    /// Number of the operation.
+    /// Number of the operation in its group.
     pub step: u64,
-    /// When.
+    /// Time of the arrival.
     pub at: Timestamp<System>,
 }
 
 impl Arrivals {
-    /// Says that this rank arrives now at operation `step` of `group`: some tens of nanoseconds,
-    /// without locks or system calls. Only the first arrival of a session and of a group allocate.
+    /// Records that this rank arrives now at operation `step` of `group`. The call takes some tens
+    /// of nanoseconds, without locks or system calls; it allocates only on the first arrival of a
+    /// session and of a group.
     ///
-    /// An arrival is dropped and counted where more than 16 384 wait for the session's thread,
-    /// which takes them about once a second, or where the name has more than 64 bytes or is one of
-    /// too many (16 384).
+    /// An arrival is dropped and counted if more than 16 384 are waiting for the session's thread,
+    /// which collects them about once a second, if the name is longer than 64 bytes, or if there
+    /// are too many groups (16 384).
     #[inline]
     pub fn arrive(&self, group: &str, step: u64) {
         let at = SystemClock.now();
@@ -62,28 +63,28 @@ impl Arrivals {
         }
     }
 
-    /// Number of arrivals that were dropped on this rank.
+    /// Returns the number of arrivals dropped on this rank.
     pub fn dropped(&self) -> u64 {
         self.0.get().map_or(0, |ring| ring.dropped.load(Ordering::Relaxed))
     }
 
-    /// True once the rank has arrived anywhere.
+    /// Returns true once the rank has arrived anywhere.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Takes what has come since this was last called, at most so many.
+    /// Removes and returns at most `most` arrivals recorded since the previous call.
     pub(crate) fn take(&self, most: usize) -> Vec<Arrival> {
         let Some(ring) = self.0.get() else { return Vec::new() };
         (0..most).map_while(|_| ring.queue.pop()).collect()
     }
 
-    /// The name of a group.
+    /// Returns the name of a group.
     pub(crate) fn name(&self, group: u32) -> &str {
         self.0.get().and_then(|ring| ring.names.get(group as usize)?.get()).map_or("", |name| name)
     }
 
-    /// Counts arrivals that were taken and could not be sent.
+    /// Counts arrivals that were taken but could not be sent.
     pub(crate) fn drop_also(&self, count: u64) {
         if let Some(ring) = self.0.get() {
             ring.dropped.fetch_add(count, Ordering::Relaxed);
@@ -101,7 +102,7 @@ impl Ring {
         }
     }
 
-    /// The number of a name, which it gets when it is first seen.
+    /// Returns the number of a name, assigning one on first use.
     #[inline]
     fn group(&self, name: &str) -> Option<u32> {
         let mut hasher = self.hasher.build_hasher();
@@ -123,11 +124,11 @@ impl Ring {
     }
 }
 
-/// Arrivals that wait for the session's thread.
+/// Most arrivals waiting for the session's thread.
 const RING: usize = 1 << 14;
-/// Names of groups.
+/// Most group names.
 const NAMES: usize = 1 << 14;
-/// Places that are tried for a name.
+/// Slots that are tried for a name.
 const PROBES: usize = 64;
 /// Longest name, bytes.
 const NAME_MAX: usize = 64;

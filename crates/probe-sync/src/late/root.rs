@@ -18,11 +18,11 @@ pub(super) struct Root {
     hosts: Vec<String>,
     file: File,
     standing: LateStanding,
-    /// When lines that go on were told last, ns on the reference clock.
+    /// Time of the last report on continuing states, ns on the reference clock.
     told_ns: i64,
 }
 
-/// `late.jsonl`, which is begun with its first line.
+/// `late.jsonl`, created with its first line.
 #[derive(Debug)]
 struct File {
     folder: OwnFolder,
@@ -31,20 +31,20 @@ struct File {
     has_failed: bool,
 }
 
-/// What metrics tell.
+/// Values for the metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
     /// Group, rank, and the sum of the rank's leads since the run began, s.
     pub lost_s: Vec<(String, u32, f64)>,
-    /// Group, rank, and the median lead of a rank that is late now, s.
+    /// Group, rank, and the median lead of a rank that is late at present, s.
     pub lead_s: Vec<(String, u32, f64)>,
-    /// Group, and how long its members have waited for those that have not arrived, s.
+    /// Group, and how long its members have waited for missing ones, s.
     pub waiting_s: Vec<(String, f64)>,
-    /// What was taken and what was not.
+    /// Counts of arrivals and operations.
     pub counts: Counts,
 }
 
-/// The clocks of ranks, as the last round knows them.
+/// Clocks of the ranks, from the last round.
 pub(super) struct Estimates<'a> {
     pub round: &'a GlobalWindowData,
     pub node_of_rank: &'a [NodeId],
@@ -89,7 +89,7 @@ impl Root {
         self.watch.take(rank as u32, batch, now_ns);
     }
 
-    /// Judges what has come; true where somebody began or ceased to be late or waited for.
+    /// Judges complete operations; returns true if a lateness or a wait began or ended.
     pub fn advance(&mut self, now_ns: i64, clocks: &dyn Clocks) -> bool {
         let events = self.watch.advance(now_ns, clocks);
         for event in &events {
@@ -171,5 +171,5 @@ impl File {
     }
 }
 
-/// What goes on is told again, ns.
+/// Interval of reports on continuing states, ns.
 const CONTINUES_EVERY_NS: i64 = 60_000_000_000;

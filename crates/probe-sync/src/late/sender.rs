@@ -12,10 +12,10 @@ use super::arrivals::Arrivals;
 #[derive(Debug)]
 pub(super) struct Sender {
     arrivals: Arrivals,
-    /// The node's clock over the system's.
+    /// Virtual clock of the node.
     clock: SkewedClock,
     last: Option<Instant>,
-    /// Words that may be said now.
+    /// Messages that may be sent now.
     credit: f64,
 }
 
@@ -24,8 +24,8 @@ impl Sender {
         Self { arrivals, clock, last: None, credit: CREDIT_MAX }
     }
 
-    /// Returns the words of a report if one is due. A rank that has arrived anywhere reports even
-    /// when nothing has come since, so that the root knows.
+    /// Returns the messages of a report if one is due. A rank that has arrived anywhere reports
+    /// even without new arrivals, so that the root knows that there were none.
     pub fn words(&mut self, now: Instant, at: Timestamp<System>, word_max: usize) -> Vec<Vec<u8>> {
         let since = self.last.map(|last| now.saturating_duration_since(last));
         if !self.arrivals.has_begun() || since.is_some_and(|since| since < REPORT_EVERY) {
@@ -39,7 +39,7 @@ impl Sender {
         words
     }
 
-    /// Takes what has come until `at`, as a report.
+    /// Collects the arrivals up to `at` into a report.
     pub fn batch(&mut self, at: Timestamp<System>) -> Batch {
         // The clock was read before the ring is: what comes meanwhile is no earlier.
         let mut groups: BTreeMap<u32, Vec<Stamp>> = BTreeMap::new();
@@ -56,27 +56,27 @@ impl Sender {
         }
     }
 
-    /// Counts the arrivals of a word that was not taken.
+    /// Counts the arrivals in a message that was not accepted.
     pub fn not_taken(&self, word: &[u8]) {
         let lost =
             Batch::decode(word).map_or(0, |batch| batch.groups.iter().map(|group| group.arrivals.len() as u64).sum());
         self.arrivals.drop_also(lost);
     }
 
-    /// True once the rank has arrived anywhere.
+    /// Returns true once the rank has arrived anywhere.
     pub fn has_begun(&self) -> bool {
         self.arrivals.has_begun()
     }
 }
 
-/// Between two reports.
+/// Time between two reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Words of 4 KiB that a rank may say in the long run: some 4000 arrivals a second. A root that
-/// does not listen for two minutes is not flooded.
+/// Messages of 4 KiB that a rank may send per second in the long run: some 4000 arrivals a second.
+/// A root that does not listen for two minutes is not flooded.
 const WORDS_PER_SECOND: f64 = 6.0;
-/// Words that a rank may say at once.
+/// Messages that a rank may send at once.
 const CREDIT_MAX: f64 = 32.0;
-/// Arrivals in a report.
+/// Most arrivals in a report.
 const TAKEN_MAX: usize = 1 << 15;
 
 #[cfg(test)]

@@ -17,13 +17,13 @@ use crate::join::Joined;
 use crate::measure::virtual_clocks::clock_of;
 use crate::wire;
 
-/// What a caller sees of who is late. Clones are one.
+/// Shows which ranks are late. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct LateView(Arc<Mutex<LateStanding>>);
 
 impl LateView {
-    /// Returns who is late and who is waited for. At the root it is as of a tenth of a second ago,
-    /// elsewhere as of the last change or five seconds ago.
+    /// Returns the late ranks, and the ranks that others wait for. At the root it is a tenth of a
+    /// second old, elsewhere as old as the last change or five seconds.
     pub fn standing(&self) -> LateStanding {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -33,16 +33,16 @@ impl LateView {
     }
 }
 
-/// What ranks say to each other beside the rounds.
+/// Messages between ranks outside of rounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// To the root: arrivals of the rank that says so.
+    /// To the root: arrivals of the sender.
     Arrivals(Vec<u8>),
-    /// From the root: who is late.
+    /// From the root: the late ranks.
     Standing(Vec<u8>),
 }
 
-/// One rank's part.
+/// A rank's part in the detection of late ranks.
 #[derive(Debug)]
 pub(crate) struct Turn {
     joined: Arc<Joined>,
@@ -56,7 +56,8 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// The part of a rank that arrives here and shows there who is late.
+    /// Creates the part of a rank that records its arrivals in `arrivals` and shows late ranks in
+    /// `view`.
     pub fn new(joined: &Arc<Joined>, rank: Rank, arrivals: &Arrivals, view: &LateView) -> Self {
         let clock = clock_of(joined, joined.plan.node_of_rank[rank]);
         let sender = Sender::new(arrivals.clone(), clock.clone());
@@ -64,31 +65,30 @@ impl Turn {
         Self { joined, rank, clock, sender, view, root: None, round: None, told: None }
     }
 
-    /// This rank is the root from now on, and writes into this folder.
+    /// Makes this rank the root, writing to this folder.
     pub fn lead(&mut self, folder: &OwnFolder) {
         self.root = Some(Root::new(&self.joined, folder.clone()));
     }
 
-    /// Takes in a solved round.
+    /// Processes a solved round.
     pub fn follow(&mut self, round: &GlobalWindowData) {
         self.round = Some(round.clone());
     }
 
-    /// Hears what others said, and returns what this rank says: nothing where no rank arrives
-    /// anywhere.
+    /// Processes received messages, and returns those to send: none if no rank arrives anywhere.
     pub fn take(&mut self, heard: Vec<(Rank, Said)>) -> Vec<Said> {
         let (now, at) = (Instant::now(), SystemClock.now());
         if self.root.is_some() { self.take_at_root(heard, now, at) } else { self.take_elsewhere(heard, now, at) }
     }
 
-    /// Counts a report that was not taken.
+    /// Counts a report that was not accepted.
     pub fn not_taken(&self, said: &Said) {
         if let Said::Arrivals(word) = said {
             self.sender.not_taken(word);
         }
     }
 
-    /// At the root: what metrics tell; None where no rank has arrived anywhere.
+    /// Returns the values for the metrics, at the root; `None` if no rank has arrived anywhere.
     pub fn totals(&self) -> Option<Totals> {
         self.root.as_ref().map(Root::totals).filter(|totals| totals.counts.arrivals > 0)
     }
@@ -137,7 +137,7 @@ impl Turn {
     }
 }
 
-/// As much of it as a word holds.
+/// Encodes as much of the state as a message can hold.
 fn told(standing: &LateStanding) -> Vec<u8> {
     let mut lines = standing.late.len().max(standing.waiting.len());
     loop {
@@ -153,7 +153,7 @@ fn told(standing: &LateStanding) -> Vec<u8> {
     }
 }
 
-/// Bytes of a word, less those around it.
+/// Largest payload of a message, bytes.
 const WORD_MAX: usize = probe_sync_collective::WORD_MAX - 16;
-/// While somebody is late all ranks are told so again.
+/// Interval at which all ranks are sent the state again while a rank is late.
 const TOLD_EVERY: Duration = Duration::from_secs(5);

@@ -7,21 +7,20 @@ use serde::{Deserialize, Serialize};
 use crate::measure::counters::Counts;
 use crate::store::StreamState;
 
-/// What one rank did, gathered at the end.
+/// One rank's account of the run, gathered at the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankAccount {
     /// Packets by peer, if the rank probes for a node.
     pub packets: Vec<PeerPackets>,
     /// Exchanges started, finished, lost, by out-edge.
     pub exchanges: Vec<EdgeExchanges>,
-    /// Everything else that was counted: late, duplicate, foreign packets, missing stamps and so
-    /// on.
+    /// All other counters: late, duplicate and foreign packets, missing stamps and so on.
     pub counters: Counts,
-    /// Where stamps came from in the end; a socket may have stepped down during the run.
+    /// Stamp source at the end; a socket may have been downgraded during the run.
     pub stamp: Option<StampSource>,
-    /// Peers that packets could not be sent to, with the latest reason.
+    /// Peers to which packets could not be sent, with the latest reason.
     pub unreachable: Vec<(NodeId, String)>,
-    /// The files that this rank records for its node, where something is missing in them.
+    /// Files that this rank recorded for its node and that are incomplete.
     pub files: Vec<StreamState>,
     /// Processor time since the rounds began, ns.
     pub cpu_ns: u64,
@@ -34,10 +33,10 @@ pub struct RankAccount {
 pub struct EdgeExchanges {
     /// The edge.
     pub edge: Edge,
-    /// Begun.
+    /// Exchanges started.
     pub started: u64,
-    /// Finished with all eight timestamps.
+    /// Exchanges finished with all eight timestamps.
     pub finished: u64,
-    /// Not finished in time.
+    /// Exchanges not finished in time.
     pub lost: u64,
 }

@@ -8,10 +8,10 @@ use probe_sync_probe::{AnswerCounters, Counters, ExchangeCounters, ForeignCounte
 use probe_sync_sys::udp::UdpCounters;
 use serde::{Deserialize, Serialize};
 
-/// Makes [`Counter`] of its list: variant, name in files, help.
+/// Defines [`Counter`] from a list: variant, name in files, help.
 macro_rules! counters {
     ($( $counter:ident $name:literal $help:literal; )+) => {
-        /// What can be counted.
+        /// A counter of a run.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum Counter {
@@ -19,15 +19,15 @@ macro_rules! counters {
         }
 
         impl Counter {
-            /// All of them, in order of their names.
+            /// All counters, in order of their names.
             pub const ALL: &[Self] = &[ $( Self::$counter, )+ ];
 
-            /// The name in files.
+            /// Returns the name in files.
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$counter => $name, )+ }
             }
 
-            /// What it counts.
+            /// Returns what it counts.
             pub const fn help(self) -> &'static str {
                 match self { $( Self::$counter => $help, )+ }
             }
@@ -102,7 +102,7 @@ counters! {
 /// Counts by counter.
 pub type Counts = Vec<(Counter, u64)>;
 
-/// What an endpoint counted.
+/// Returns the counts of an endpoint.
 pub(crate) fn of_endpoint(counters: &Counters) -> Counts {
     let Counters { peers: _, foreign, skipped_starts, refused_starts, stray_tx_stamps, unread_exchanges } = counters;
     let PeerCounters {
@@ -138,7 +138,7 @@ pub(crate) fn of_endpoint(counters: &Counters) -> Counts {
     counts
 }
 
-/// What a socket counted.
+/// Returns the counts of a socket.
 pub(crate) fn of_socket(counters: UdpCounters) -> Counts {
     let UdpCounters {
         sent,

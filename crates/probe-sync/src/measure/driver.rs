@@ -28,9 +28,9 @@ use super::account::{EdgeExchanges, RankAccount};
 use super::counters::{self, Counter};
 use crate::Error;
 
-/// What the probe thread can be asked.
+/// A command to the probe thread.
 pub(super) enum Command {
-    /// The window, and the most commands that waited at once since the one before.
+    /// Requests the window, and the largest number of queued commands since the previous one.
     Cut(SyncSender<(WindowCut, u32)>),
     SetSchedule(Schedule),
     SetOutEdges(Vec<NodeId>),
@@ -41,7 +41,7 @@ pub(super) enum Command {
     Account(SyncSender<RankAccount>),
 }
 
-/// The thread's own state.
+/// State of the probe thread.
 pub(super) struct Driver {
     endpoint: Endpoint,
     udp: AsyncUdp,
@@ -50,24 +50,24 @@ pub(super) struct Driver {
     clock: SkewedClock,
     nodes: HashMap<SocketAddr, NodeId>,
     awaited: AwaitedStamps,
-    /// When to look for what came, while nothing wakes the task.
+    /// Next time to poll for packets if nothing wakes the task.
     look_due: Timestamp<Monotonic>,
     look_period: Duration,
-    /// Shorter while more comes than a socket holds between two looks.
+    /// Poll period, shortened while more packets arrive between two polls than a socket holds.
     crowded_period: Duration,
     watch: ClockWatch,
-    /// Told to the round loop before the window ends.
+    /// Signals a step to the round loop before the window ends.
     stepped: Arc<AtomicBool>,
     watch_due: Timestamp<Monotonic>,
     node: NodeId,
     window_start: Timestamp<System>,
-    /// The exchanges of the window under way.
+    /// Exchanges finished in the current window.
     finished: Vec<Exchange>,
     tally: Tally,
     overflowed: u64,
-    /// The most commands that waited at once in the window under way.
+    /// Largest number of queued commands in the current window.
     commands_waiting: u32,
-    /// Peers that packets could not be sent to, with the latest reason.
+    /// Peers to which packets could not be sent, with the latest reason.
     unreachable: BTreeMap<NodeId, String>,
 }
 
@@ -114,7 +114,7 @@ impl Driver {
         })
     }
 
-    /// Serves until the other side of `commands` is gone.
+    /// Runs until the sending side of `commands` is dropped.
     pub(super) async fn serve(mut self, mut commands: UnboundedReceiver<Command>) -> Result<(), Error> {
         loop {
             let look = if self.udp.is_polled() { self.look_due } else { self.watch_due };
@@ -138,8 +138,7 @@ impl Driver {
         }
     }
 
-    /// One turn: everything that came in is taken, then all that this or the time calls for goes
-    /// out together.
+    /// Runs one turn: processes everything received, then sends everything that is due.
     fn turn(&mut self) -> Result<(), Error> {
         let now = MonotonicClock.now();
         if self.udp.is_polled() {
@@ -173,7 +172,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends until nothing is left to send. Transmit stamps are usually there when the send
+    /// Sends until nothing is left to send. Transmit stamps are usually available when the send
     /// returns, and release the third packets of their exchanges at once.
     fn send_all(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
         self.take_stamps(now)?;
@@ -225,14 +224,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Remembers why a peer cannot be reached, and says so once.
+    /// Records why a peer is unreachable, and logs it once.
     fn cannot_reach(&mut self, peer: NodeId, reason: &str) {
         if self.unreachable.insert(peer, reason.to_owned()).is_none() {
             tracing::warn!("node {} cannot send to node {peer}: {reason}", self.node);
         }
     }
 
-    /// What the network said of packets that had left.
+    /// Processes the network's error reports about sent packets.
     fn take_network_errors(&mut self) {
         while let Some(error) = self.udp.take_network_error() {
             if let Some(peer) = self.node_at(error.to) {
@@ -241,7 +240,7 @@ impl Driver {
         }
     }
 
-    /// Takes what has come; how many datagrams.
+    /// Processes received packets, and returns the number of datagrams.
     fn receive(&mut self, now: Timestamp<Monotonic>) -> Result<usize, Error> {
         // One byte more than a packet, so that a longer datagram is seen to be longer.
         let mut buffer = [0; PACKET_BYTES + 1];
@@ -253,7 +252,7 @@ impl Driver {
         Ok(MAX_PER_TURN)
     }
 
-    /// The node that has this address.
+    /// Returns the node with this address.
     fn node_at(&self, address: SocketAddr) -> Option<NodeId> {
         self.nodes.get(&canonical(address)).copied()
     }
@@ -375,7 +374,7 @@ impl Driver {
     }
 }
 
-/// Packets sent whose transmit stamps have not come, by token; tokens count up by one.
+/// Packets sent whose transmit stamps have not arrived, by token; tokens are consecutive.
 struct AwaitedStamps {
     slots: Vec<Option<(u32, TxContext)>>,
 }
@@ -385,7 +384,7 @@ impl AwaitedStamps {
         Self { slots: vec![None; AWAITED] }
     }
 
-    /// The socket gives a packet up long before its slot is needed again.
+    /// Adds a packet; the socket gives up on a packet long before its slot is needed again.
     fn insert(&mut self, token: SendToken, context: TxContext) {
         self.slots[token.0 as usize % AWAITED] = Some((token.0, context));
     }
@@ -396,16 +395,17 @@ impl AwaitedStamps {
     }
 }
 
-/// Stamps of an interface are converted by readings of its clock, which are taken at looks and must
-/// be young.
+/// Returns the poll period. Stamps of an interface are converted with readings of its clock, which
+/// are taken at polls and must be recent.
 fn look_period(schedule: &Schedule, source: StampSource) -> Duration {
     let period = schedule.look_period();
     if source == StampSource::Hardware { period.min(CONVERTED_LOOK_MAX) } else { period }
 }
 
-/// How soon to look again after so many datagrams. Of a flood a socket holds only what comes first
-/// after a look, and of honest packets no larger share. There is a least period, and a turn takes
-/// so many at most (`MAX_PER_TURN`): what a flood costs is bounded, whatever its rate.
+/// Returns the next poll period after receiving this many datagrams. During a flood, a socket holds
+/// only the first packets after a poll, and no larger share of honest ones. The period has a
+/// minimum and a turn processes a limited number (`MAX_PER_TURN`), so the cost of a flood is
+/// bounded at any rate.
 fn crowded_period(present: Duration, received: usize, usual: Duration) -> Duration {
     match received {
         CROWD.. => Duration::from_ns(present.as_ns() / 2).max(CROWDED_LOOK_MIN).min(usual),
@@ -414,8 +414,8 @@ fn crowded_period(present: Duration, received: usize, usual: Duration) -> Durati
     }
 }
 
-/// An address as the system reports it and as a roster names it compare equal: the flow label says
-/// nothing, and a scope only of a link-local address.
+/// Normalises an address so that those reported by the system equal those of a roster: it removes
+/// the flow label, and the scope of addresses that are not link-local.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => {
@@ -426,26 +426,26 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Datagrams or stamps taken in one turn, so that a flood cannot keep the schedule waiting.
+/// Most datagrams or stamps processed in one turn, so that a flood cannot delay the schedule.
 const MAX_PER_TURN: usize = 256;
-/// Exchanges kept for one window: 20 s at the fastest cadence.
+/// Most exchanges kept for one window: 20 s at the fastest cadence.
 const MAX_EXCHANGES: usize = 1 << 20;
-/// Packets whose stamps can be awaited at once.
+/// Most packets awaiting their stamps.
 const AWAITED: usize = 1024;
-/// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the look that is nearest
-/// to so long after the last comparison, so with no wake-up of its own while the thread looks for
-/// packets anyway. A little less than between the rarest looks, so that none is left out.
+/// Interval of comparisons between the system clock and `CLOCK_MONOTONIC_RAW`. Each takes place at
+/// the poll nearest to its time, so it needs no wake-up of its own while the thread polls anyway.
+/// Slightly less than the longest poll period, so that no poll is skipped.
 const WATCH_PERIOD: Duration = Duration::from_ms(240);
-/// So many datagrams at one look are more than honest peers send between two rare looks.
+/// Datagrams at one poll that exceed what honest peers send within the longest poll period.
 const CROWD: usize = 128;
-/// The shortest time between two looks that a crowd brings.
+/// Shortest poll period during a flood.
 const CROWDED_LOOK_MIN: Duration = Duration::from_ms(80);
-/// Between two looks while exchanges end.
+/// Poll period while exchanges end.
 const LAST_LOOKS: Duration = Duration::from_ms(5);
-/// The longest time between two looks with stamps of an interface.
+/// Longest poll period with stamps of an interface.
 const CONVERTED_LOOK_MAX: Duration = Duration::from_ms(50);
-/// A transmit stamp that was not there when the send returned is there soon: an interface takes
-/// microseconds.
+/// Poll period for transmit stamps that were not available when the send returned: an interface
+/// takes microseconds.
 const STAMP_PERIOD: Duration = Duration::from_us(500);
 
 #[cfg(test)]

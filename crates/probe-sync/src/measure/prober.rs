@@ -35,13 +35,13 @@ pub struct ProberSetup {
 pub struct Prober {
     commands: UnboundedSender<Command>,
     thread: Option<JoinHandle<Result<(), Error>>>,
-    /// Says when the thread has ended.
+    /// Detects the end of the thread.
     alive: PipeReader,
     clock: SkewedClock,
-    /// The thread saw a step of the system clock in the window under way.
+    /// True if the thread saw a step of the system clock in the current window.
     stepped: Arc<AtomicBool>,
     cadence: Duration,
-    /// The run's own edges of this node, and those that the master added, sorted.
+    /// The run's own edges of this node, and those added by the master, sorted.
     out_edges: [Vec<NodeId>; 2],
     ranks_on_host: (u32, u32),
     /// Longest wait for exchanges with peers that do not answer.
@@ -52,8 +52,8 @@ impl ProberSetup {
     /// Opens the node's socket.
     ///
     /// # Errors
-    /// When the port is taken, the address is not this host's, or the timestamps asked for are not
-    /// to be had.
+    /// Returns an error if the port is taken, the address is not this host's, or the requested
+    /// timestamps are not available.
     pub fn bind(config: &Config, node: NodeId, address: SocketAddr) -> Result<Self, Error> {
         let mut options = UdpOptions::new(address);
         options.timestamps = config.timestamps;
@@ -74,34 +74,34 @@ impl ProberSetup {
         Ok(Self { node, udp })
     }
 
-    /// The node.
+    /// Returns the node.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Where probes are taken.
+    /// Returns the address at which probes are received.
     pub fn local_addr(&self) -> SocketAddr {
         self.udp.local_addr()
     }
 
-    /// Where stamps come from.
+    /// Returns the stamp source.
     pub fn stamp_source(&self) -> StampSource {
         self.udp.stamp_source()
     }
 
-    /// What every stamp may be wrong by because it was converted from an interface's clock.
+    /// Returns the bound of the stamps' error from the conversion of an interface's clock.
     pub fn conversion_error(&self) -> Duration {
         self.udp.conversion_error()
     }
 }
 
 impl Prober {
-    /// Starts probing, in packets of this run under its key, in this life of the node. `addresses`
-    /// by node; `place_on_host` is this rank's place among the probing ranks of its host and their
-    /// number, which share the cadence.
+    /// Starts probing, with packets of this run under its key and of this incarnation of the node.
+    /// `addresses` is indexed by node; `place_on_host` is this rank's place among the probing ranks
+    /// of its host, which share the cadence, and their number.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(
         setup: ProberSetup,
         (run, key, incarnation): (RunId, SessionKey, u32),
@@ -151,12 +151,12 @@ impl Prober {
         })
     }
 
-    /// This node's system clock, the virtual one under `--inject-skew`.
+    /// Returns the time of this node's system clock, the virtual one with `--inject-skew`.
     pub fn system_now(&self) -> Timestamp<System> {
         self.clock.apply(SystemClock.now())
     }
 
-    /// Whether the thread saw a step of the system clock in the window under way.
+    /// Returns true if the thread saw a step of the system clock in the current window.
     pub fn stepped(&self) -> bool {
         self.stepped.load(Ordering::Relaxed)
     }
@@ -164,7 +164,7 @@ impl Prober {
     /// Sleeps for `span`, or until `stop` is raised or the thread ends.
     ///
     /// # Errors
-    /// The thread's own error when it has ended.
+    /// Returns the thread's own error if it has ended.
     pub fn wait(&mut self, span: Duration, stop: &Stop) -> Result<(), Error> {
         stop.wait(
             span,
@@ -174,16 +174,16 @@ impl Prober {
         )
     }
 
-    /// Ends the window under way and begins the next; also the most commands that waited for the
-    /// thread at once.
+    /// Ends the current window and begins the next; also returns the largest number of queued
+    /// commands.
     ///
     /// # Errors
-    /// The thread's own error when it has ended.
+    /// Returns the thread's own error if it has ended.
     pub fn cut(&mut self) -> Result<(WindowCut, u32), Error> {
         self.ask(Command::Cut)
     }
 
-    /// The gap between exchanges started by this host.
+    /// Returns the gap between exchanges started by this host.
     pub fn cadence(&self) -> Duration {
         self.cadence
     }
@@ -191,7 +191,7 @@ impl Prober {
     /// Changes the cadence.
     ///
     /// # Errors
-    /// When the cadence is not above zero.
+    /// Returns an error if the cadence is not above zero.
     pub fn set_cadence(&mut self, cadence: Duration) -> Result<(), Error> {
         self.cadence = cadence;
         // A thread that has ended says so at the next cut.
@@ -199,8 +199,8 @@ impl Prober {
         Ok(())
     }
 
-    /// Probes these nodes besides the run's own edges, and no others. A node that is probed already
-    /// is not added twice.
+    /// Probes these nodes in addition to the run's own edges, and no others. A node that is probed
+    /// already is not added twice.
     pub fn set_extra_edges(&mut self, mut extra: Vec<NodeId>) {
         let [own, added] = &mut self.out_edges;
         extra.retain(|peer| !own.contains(peer));
@@ -214,7 +214,7 @@ impl Prober {
         }
     }
 
-    /// Probes this node, too, all the time from now on.
+    /// Adds a permanent edge to this node.
     pub fn add_edge(&mut self, peer: NodeId) {
         let [own, added] = &mut self.out_edges;
         own.push(peer);
@@ -223,13 +223,13 @@ impl Prober {
         let _ = self.commands.send(Command::SetOutEdges(own.iter().chain(&*added).copied().collect()));
     }
 
-    /// Exchanges packets with a node at this address from now on.
+    /// Sets the address of a node for all further packets.
     pub fn set_address(&mut self, node: NodeId, address: SocketAddr) {
         // A thread that has ended says so at the next cut.
         let _ = self.commands.send(Command::SetAddress(node, address));
     }
 
-    /// Starts exchanges, or none for the time being.
+    /// Starts or suspends starting exchanges.
     pub fn set_probing(&mut self, probing: bool) {
         // A thread that has ended says so at the next cut.
         let _ = self.commands.send(Command::SetProbing(probing));
@@ -241,11 +241,10 @@ impl Prober {
         let _ = self.commands.send(Command::StopProbing);
     }
 
-    /// Lets the exchanges that this node has started end, those with peers that do not answer by
-    /// their timeout.
+    /// Waits until the exchanges started by this node have ended, at the latest by their timeout.
     ///
     /// # Errors
-    /// The thread's own error when it has ended.
+    /// Returns the thread's own error if it has ended.
     pub fn let_end(&mut self) -> Result<(), Error> {
         let deadline = Instant::now() + self.end_limit;
         while self.ask(Command::InFlight)? > 0 && Instant::now() < deadline {
@@ -254,11 +253,11 @@ impl Prober {
         Ok(())
     }
 
-    /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact
+    /// Drains the network, once the exchanges of all nodes have ended, and returns the exact
     /// account.
     ///
     /// # Errors
-    /// The thread's own error when it has ended.
+    /// Returns the thread's own error if it has ended.
     pub fn finish(mut self) -> Result<RankAccount, Error> {
         std::thread::sleep(DRAIN);
         self.ask(Command::Account)
@@ -284,8 +283,8 @@ impl Prober {
     }
 }
 
-/// What the thread holds as long as it runs, also if it panics. A process that was forked off may
-/// hold the pipe open too, so that it says something when it goes.
+/// Held by the thread while it runs, and released even on a panic. A forked process may hold the
+/// pipe open too, so it also writes a byte on release.
 struct Liveness(PipeWriter);
 
 impl Drop for Liveness {
@@ -315,9 +314,9 @@ impl Drop for Prober {
     }
 }
 
-/// Every rank of a host starts an exchange per `ranks · cadence`, in the mean, and the ranks take
-/// turns: bursts to several peers where single starts would wake it more often than is worth it,
-/// and trains to one peer where pauses would let everything grow cold.
+/// Returns the schedule. Each rank of a host starts on average one exchange per `ranks · cadence`,
+/// and the ranks take turns: in bursts to several peers if single starts would cause too many
+/// wake-ups, and in trains to one peer if pauses would let caches grow cold.
 fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Error> {
     let (place, ranks) = place_on_host;
     let gap = cadence.as_ns().saturating_mul(i64::from(ranks));
@@ -331,18 +330,17 @@ fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Er
     made.ok_or_else(|| Error::ProbeThread { reason: format!("invalid cadence: {cadence:?}") })
 }
 
-/// How long a node lets its exchanges end, once probing has stopped.
+/// Returns how long a node waits for its exchanges once probing has stopped.
 pub fn end_limit(exchange_timeout: Duration) -> StdDuration {
     END_LIMIT_MIN.max(2 * StdDuration::from_nanos(exchange_timeout.as_ns().unsigned_abs()))
 }
 
-/// Where a rank's bursts lie among those of its host.
+/// Returns the phase of a rank's bursts relative to the others on its host.
 fn phase(cadence: Duration, place: u32, burst: i64) -> Duration {
     Duration::from_ns(cadence.as_ns().saturating_mul(i64::from(place)).saturating_mul(burst))
 }
 
-/// The processors near the interface that has `address`, where pinning is wanted and means
-/// something.
+/// Returns the processors near the interface with `address`, if pinning is requested and useful.
 fn cpus_near(config: &Config, address: SocketAddr) -> Option<Vec<usize>> {
     if !config.pin || address.ip().is_loopback() {
         return None;
@@ -350,7 +348,7 @@ fn cpus_near(config: &Config, address: SocketAddr) -> Option<Vec<usize>> {
     host::interface_of_address(address.ip()).and_then(|interface| host::local_cpus(&interface))
 }
 
-/// Both are improvements only; a system that refuses them still measures.
+/// Sets priority and pinning. Both are optional; a system that refuses them can still measure.
 fn prepare_thread(cpus: Option<&[usize]>) {
     if let Err(error) = reduce_timer_slack() {
         tracing::debug!("{error}");
@@ -360,20 +358,21 @@ fn prepare_thread(cpus: Option<&[usize]>) {
     }
 }
 
-/// A node starts exchanges no more often than once in the first of these, and up to the second
-/// while fewer than `BURST` start together: a wake-up costs as much as some packets. An exchange
-/// takes up to three such periods; with a single peer, up to 48 are in flight at once then
+/// A node starts exchanges at most once per the first period, and at most once per the second while
+/// fewer than `BURST` start together, because a wake-up costs as much as several packets. An
+/// exchange takes up to three such periods; with a single peer, up to 48 are then in flight
 /// (`MAX_PER_PEER`).
 const WAKE_PERIODS: [Duration; 2] = [Duration::from_ms(5), Duration::from_ms(10)];
 const BURST: i64 = 16;
 /// Exchanges of a train: the first is slow, the others are not.
 const TRAIN: u32 = 4;
-/// At a slow pace an exchange may take 2 s (`Schedule::look_period`).
+/// Shortest limit; at a slow pace an exchange may take 2 s (`Schedule::look_period`).
 const END_LIMIT_MIN: StdDuration = StdDuration::from_secs(3);
-/// What a node may take to finish after that: a tracer clock that does not return, and what is to
-/// be drained.
+/// Time that a node may take to finish after that: a tracer clock that does not return, and
+/// draining.
 pub const FINISH_LIMIT: StdDuration = StdDuration::from_secs(6);
-/// In this time the last packets arrive and are looked at, by a busy host too.
+/// Time for the last packets to arrive and to be processed, even on a busy host.
 const DRAIN: StdDuration = StdDuration::from_millis(200);
-/// The probe thread answers within microseconds; one that does not is stuck.
+/// Longest wait for an answer of the probe thread, which normally takes microseconds; a slower one
+/// is stuck.
 const ANSWER_LIMIT: StdDuration = StdDuration::from_secs(10);

@@ -39,23 +39,24 @@ use crate::Error;
 use crate::measure::counters::{Counter, Counts};
 use crate::store::{Limits, RunDirectory, Stream, StreamState, pairs_file};
 
-/// The thread that takes pairs on one node. Dropping it ends the thread and leaves the JSON lines.
+/// The thread that takes snapshot pairs on one node. Dropping it ends the thread and keeps the JSON
+/// lines.
 pub(crate) struct Sampler {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<Result<Taken, Error>>>,
-    /// The run's directory, and the document's name in it.
+    /// The run's directory, and the name of the document in it.
     document: (OwnFolder, String),
     period: Duration,
-    /// Of the tracer clock, and why it is that one.
+    /// The tracer clock, and why it was chosen.
     clock: [String; 2],
     namespace_ns: i64,
-    /// What the thread has done so far.
+    /// Counts of the thread so far.
     counts: Arc<Mutex<SnapshotCounts>>,
-    /// How long a reading under way is waited for at the end.
+    /// Longest wait at the end for a reading in progress.
     end_limit: StdDuration,
 }
 
-/// The counts as a rank's account lists them.
+/// Returns the counts as listed in a rank's account.
 pub(crate) fn counts(of: SnapshotCounts) -> Counts {
     let SnapshotCounts { taken, failed, missed_deadline, dropped, wide } = of;
     vec![
@@ -68,12 +69,12 @@ pub(crate) fn counts(of: SnapshotCounts) -> Counts {
 }
 
 impl Sampler {
-    /// Starts taking pairs of `tracer` and the system clock seen through `clock`; the files go to
-    /// `snapshots/` of the run. `same_clocks`: an earlier process of this rank has taken pairs of
-    /// the same two clocks, and its file goes on.
+    /// Starts taking pairs of `tracer` and the system clock as seen through `clock`; the files go
+    /// to `snapshots/` of the run. With `same_clocks`, an earlier process of this rank has taken
+    /// pairs of the same two clocks, and its file is continued.
     ///
     /// # Errors
-    /// When the files or the thread cannot be made.
+    /// Returns an error if the files or the thread cannot be created.
     pub fn start(
         tracer: TracerClock,
         clock: SkewedClock,
@@ -110,17 +111,17 @@ impl Sampler {
         })
     }
 
-    /// What became of the pairs so far.
+    /// Returns the counts of pairs so far.
     pub fn counts(&self) -> SnapshotCounts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the last pair, ends the thread and writes the protobuf file; also how the writing of
-    /// the lines went. A document that cannot be written is told, and no reason to call the run
-    /// failed: its pairs are in the lines.
+    /// Takes the last pair, ends the thread and writes the protobuf file; also returns the state of
+    /// the file of lines. A document that cannot be written is logged but does not fail the run,
+    /// because its pairs are in the lines.
     ///
     /// # Errors
-    /// What ended the thread early.
+    /// Returns the error that ended the thread early.
     pub fn finish(mut self) -> Result<(SnapshotCounts, StreamState), Error> {
         let taken = self.end().unwrap_or_else(|| Err(Error::SnapshotThread { reason: "ended before".into() }))?;
         let pairs = taken.ring.into_iter().collect();
@@ -167,52 +168,52 @@ impl Drop for Sampler {
     }
 }
 
-/// The pairs in the bytes of a protobuf file.
+/// Parses the pairs in the bytes of a protobuf file.
 ///
 /// # Errors
-/// When the bytes are no `SnapshotPairs`.
+/// Returns an error if the bytes are not a `SnapshotPairs` message.
 pub fn read(bytes: &[u8]) -> Result<SnapshotPairs, prost::DecodeError> {
     SnapshotPairs::decode(bytes)
 }
 
-/// The content of `nodeN.snapshot_pairs.pb`.
+/// Content of `nodeN.snapshot_pairs.pb`.
 #[derive(Clone, PartialEq, Message)]
 pub struct SnapshotPairs {
-    /// In order of time.
+    /// The pairs, in order of time.
     #[prost(message, repeated, tag = "1")]
     pub pairs: Vec<SnapshotPair>,
-    /// The period asked for, ns.
+    /// Requested period, ns.
     #[prost(int64, tag = "2")]
     pub sampling_period_ns: i64,
-    /// The tracer clock, by its name in the configuration. Our addition; other readers skip it.
+    /// Name of the tracer clock in the configuration. An addition of probe_sync; other readers skip
+    /// it.
     #[prost(string, tag = "3")]
     pub tracer_clock: String,
-    /// Why it is that clock. Our addition; other readers skip it.
+    /// Why that clock was chosen. An addition of probe_sync; other readers skip it.
     #[prost(string, tag = "4")]
     pub tracer_clock_reason: String,
-    /// What the sampler's time namespace adds to the tracer clock, ns. Our addition; other readers
-    /// skip it.
+    /// Offset of the sampler's time namespace in the tracer clock, ns. An addition of probe_sync;
+    /// other readers skip it.
     #[prost(int64, tag = "5")]
     pub namespace_ns: i64,
 }
 
-/// One moment on two clocks.
+/// One instant on two clocks.
 #[derive(Copy, Clone, PartialEq, Eq, Message)]
 pub struct SnapshotPair {
-    /// The system clock, ns.
+    /// System clock, ns.
     #[prost(int64, tag = "1")]
     pub sys_clock_ns: i64,
-    /// The tracer clock, ns.
+    /// Tracer clock, ns.
     #[prost(int64, tag = "2")]
     pub tracer_clock_ns: i64,
-    /// Width of the bracket, ns: the pair is wrong by at most half of it. Our addition; other
-    /// readers skip it.
+    /// Width of the bracket, ns: the pair's error is at most half of it. An addition of probe_sync;
+    /// other readers skip it.
     #[prost(int64, tag = "3")]
     pub bracket_ns: i64,
 }
 
-/// A line of `nodeN.snapshot_pairs.jsonl`; complete in itself, so that any part of a file can be
-/// read.
+/// A line of `nodeN.snapshot_pairs.jsonl`, self-contained so that any part of a file can be read.
 #[derive(Serialize)]
 struct Line<'a> {
     sys_clock_ns: i64,
@@ -220,25 +221,25 @@ struct Line<'a> {
     bracket_ns: i64,
     sampling_period_ns: i64,
     tracer_clock: &'a str,
-    /// Why it is that clock; in the first line.
+    /// Why that clock was chosen; in the first line.
     #[serde(skip_serializing_if = "Option::is_none")]
     tracer_clock_reason: Option<&'a str>,
-    /// What the time namespace adds to the tracer clock, where it adds something.
+    /// Offset of the time namespace in the tracer clock, ns, if not zero.
     #[serde(skip_serializing_if = "is_zero")]
     namespace_ns: i64,
-    /// For a counter: the rate by which its ticks became ns.
+    /// For a counter: ns per tick used for the conversion.
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_per_tick: Option<f64>,
 }
 
-/// What the thread hands back.
+/// Results of the thread.
 struct Taken {
     ring: VecDeque<SnapshotPair>,
     counts: SnapshotCounts,
     lines: StreamState,
 }
 
-/// The thread's own state.
+/// State of the thread.
 struct Sampling {
     tracer: TracerClock,
     namespace_ns: i64,
@@ -247,12 +248,12 @@ struct Sampling {
     lines: Stream,
     ring: VecDeque<SnapshotPair>,
     counts: SnapshotCounts,
-    /// The same, for the node.
+    /// Counts shared with the node.
     shared: Arc<Mutex<SnapshotCounts>>,
 }
 
 impl Sampling {
-    /// Takes pairs until the other end of `stopped` is gone.
+    /// Takes pairs until the sender of `stopped` is dropped.
     fn run(mut self, stopped: &Receiver<()>) -> Result<Taken, Error> {
         let mut due = MonotonicClock.now();
         loop {
@@ -313,7 +314,8 @@ fn is_zero(value: &i64) -> bool {
     *value == 0
 }
 
-/// The deadline after `due` that lies ahead of `now`, and how many lie between.
+/// Returns the first deadline after `due` that lies ahead of `now`, and the number of deadlines
+/// skipped.
 fn next_deadline(
     due: Timestamp<Monotonic>,
     now: Timestamp<Monotonic>,
@@ -324,7 +326,7 @@ fn next_deadline(
     (due + Duration::from_ns(period.as_ns().saturating_mul(periods)), missed)
 }
 
-/// Appends; true when the oldest had to go.
+/// Appends an item; returns true if the oldest had to be removed.
 fn push_bounded<T>(ring: &mut VecDeque<T>, item: T, limit: usize) -> bool {
     let full = ring.len() >= limit;
     if full {
@@ -334,11 +336,11 @@ fn push_bounded<T>(ring: &mut VecDeque<T>, item: T, limit: usize) -> bool {
     full
 }
 
-/// Pairs kept for the protobuf file: twelve days at the default period, 6 MB.
+/// Most pairs kept for the protobuf file: twelve days at the default period, 6 MB.
 const RING: usize = 1 << 18;
-/// How long a reading of the tracer clock that is under way may still take when the run ends.
+/// Longest wait for a reading of the tracer clock in progress at the end of the run.
 const END_LIMIT: StdDuration = StdDuration::from_secs(5);
-/// How soon it is seen that the thread has ended.
+/// Interval of checks whether the thread has ended.
 const END_POLL: StdDuration = StdDuration::from_millis(1);
 
 #[cfg(test)]

@@ -18,22 +18,22 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Not raised by the session; the caller's flag may be.
+    /// Creates a flag that the session has not raised; the caller's may be.
     pub fn new(caller: &Arc<AtomicBool>) -> Self {
         Self { caller: Arc::clone(caller), own: AtomicBool::new(false) }
     }
 
-    /// The session ends the run.
+    /// Ends the run, on behalf of the session.
     pub fn raise(&self) {
         self.own.store(true, Ordering::Relaxed);
     }
 
-    /// Whether anybody on this rank ends the run.
+    /// Returns true if the session or the caller ends the run on this rank.
     pub fn raised(&self) -> bool {
         self.own.load(Ordering::Relaxed) || self.caller.load(Ordering::Relaxed)
     }
 
-    /// Sleeps for so long, or until it is raised.
+    /// Sleeps for `span`, or until it is raised.
     pub fn sleep(&self, span: Duration) {
         let nap = |span| {
             std::thread::sleep(span);
@@ -42,10 +42,10 @@ impl Stop {
         let Ok(()) = self.wait(span, nap);
     }
 
-    /// Waits for so long, or until it is raised, in pieces that `nap` waits.
+    /// Waits for `span`, or until it is raised, in pieces during which `nap` waits.
     ///
     /// # Errors
-    /// What `nap` ends the wait with.
+    /// Returns the error with which `nap` ends the wait.
     pub fn wait<E>(&self, span: Duration, mut nap: impl FnMut(StdDuration) -> Result<(), E>) -> Result<(), E> {
         let deadline = Instant::now() + StdDuration::from_nanos(span.as_ns().max(0).unsigned_abs());
         while !self.raised() {
@@ -58,12 +58,12 @@ impl Stop {
         Ok(())
     }
 
-    /// The caller's flag, for waits that a signal shortens.
+    /// Returns the caller's flag, for waits that a signal cuts short.
     pub fn of_caller(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.caller)
     }
 }
 
-/// How soon a flag is seen that another thread has raised; one that a signal's handler raises is
-/// seen at once.
+/// Poll interval for a flag raised by another thread; one raised by a signal handler is noticed at
+/// once.
 const STOP_POLL: StdDuration = StdDuration::from_millis(500);

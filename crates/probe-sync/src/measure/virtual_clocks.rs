@@ -33,14 +33,14 @@ use crate::config::SkewModel;
 use crate::join::Joined;
 use crate::{Config, Error};
 
-/// The virtual clock of a node of this run.
+/// Returns the virtual clock of a node of this run.
 pub(crate) fn clock_of(joined: &Joined, node: NodeId) -> SkewedClock {
     virtual_clock(&joined.config, joined.plan.clock_numbers[node.index()], joined.roster.start.as_ns())
 }
 
-/// The virtual clock of this number, which is its node's unless the run is one of several
-/// (`Plan::clock_numbers`), in a run that starts when the real clock shows `start_ns`; the identity
-/// without `--inject-skew`.
+/// Returns the virtual clock of this number, which is that of its node unless the run is one of
+/// several (`Plan::clock_numbers`), in a run that starts when the real clock shows `start_ns`; the
+/// identity without `--inject-skew`.
 fn virtual_clock(config: &Config, number: u32, start_ns: i64) -> SkewedClock {
     let (Some(seed), true) = (config.inject_skew, number != UNSKEWED) else { return SkewedClock::default() };
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -87,20 +87,20 @@ fn steps(config: &Config, start_ns: i64, random: &mut ChaCha8Rng) -> Vec<Step> {
         .collect()
 }
 
-/// The clocks of all nodes of a run with virtual clocks, and what they truly show against the
+/// The true clocks of all nodes of a run with virtual clocks, and their true offsets from the
 /// reference.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
-    /// By node; empty when nothing is known.
+    /// Clocks by node; empty if unknown.
     clocks: Vec<SkewedClock>,
     reference: SkewedClock,
 }
 
 impl Truth {
-    /// The truth that a run has left in its directory; none where its clocks were real.
+    /// Reads the truth from a run's directory; `None` if its clocks were real.
     ///
     /// # Errors
-    /// [`Error::File`] names the file that cannot be read, or states no clocks.
+    /// [`Error::File`] names a file that cannot be read or does not state clocks.
     pub fn read(directory: &Path) -> Result<Option<Self>, Error> {
         let path = directory.join(TRUTH);
         let text = match std::fs::read(&path) {
@@ -112,14 +112,15 @@ impl Truth {
         Ok(Some(Self::stated(&stated)))
     }
 
-    /// What [`document`] states.
+    /// Creates the truth from the content of [`document`].
     fn stated(Stated { reference_node, nodes }: &Stated) -> Self {
         let clock = |node: u32| nodes.get(&node).map(Clock::clock).unwrap_or_default();
         let count = nodes.keys().next_back().map_or(0, |last| last.saturating_add(1)).min(NODES_MAX);
         Self { clocks: (0..count).map(clock).collect(), reference: clock(reference_node.0) }
     }
 
-    /// The truth of a run whose nodes have clocks of these numbers; empty without `--inject-skew`.
+    /// Returns the truth of a run whose nodes have clocks of these numbers; empty without
+    /// `--inject-skew`.
     pub(crate) fn of(config: &Config, numbers: &[u32], reference: NodeId, start: Timestamp<System>) -> Self {
         if config.inject_skew.is_none() {
             return Self::default();
@@ -129,25 +130,26 @@ impl Truth {
         Self { clocks: numbers.iter().map(clock).collect(), reference }
     }
 
-    /// True when the run has virtual clocks.
+    /// Returns true if the run has virtual clocks.
     pub(crate) fn is_known(&self) -> bool {
         !self.clocks.is_empty()
     }
 
-    /// The virtual clocks by node.
+    /// Returns the virtual clocks by node.
     pub(crate) fn clocks(&self) -> &[SkewedClock] {
         &self.clocks
     }
 
-    /// True offset of a node, ns, when the reference's clock shows `at`: `node_i(t) − at` for the t
-    /// at which `node_r(t) = at`.
+    /// Returns the true offset of a node, ns, when the reference's clock shows `at`: `node_i(t) −
+    /// at` for the t at which `node_r(t) = at`.
     pub fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> Option<f64> {
         let clock = self.clocks.get(node.index())?;
         let real = self.reference.invert(at.of_reference_node());
         Some(clock.error_ns(real) - self.reference.error_ns(real))
     }
 
-    /// True rate of a node against the reference, ppm, when the reference's clock shows `at`.
+    /// Returns the true rate of a node relative to the reference, ppm, when the reference's clock
+    /// shows `at`.
     pub(crate) fn drift_ppm(&self, node: NodeId, at: Timestamp<Reference>) -> Option<f64> {
         let clock = self.clocks.get(node.index())?;
         let real = self.reference.invert(at.of_reference_node());
@@ -156,14 +158,14 @@ impl Truth {
     }
 }
 
-/// What is read of `truth.json`.
+/// The fields of `truth.json` that are read.
 #[derive(Deserialize)]
 struct Stated {
     reference_node: NodeId,
     nodes: BTreeMap<u32, Clock>,
 }
 
-/// One clock as [`parameters`] states it.
+/// One clock in the form of [`parameters`].
 #[derive(Deserialize)]
 struct Clock {
     t0_ns: i64,
@@ -200,8 +202,8 @@ impl Clock {
     }
 }
 
-/// The content of `truth.json`. The keys of the first step stand beside the others for readers that
-/// know no more than one.
+/// Returns the content of `truth.json`. The keys of the first step are repeated at the top level
+/// for readers that support only one.
 pub(crate) fn document(config: &Config, clocks: &[SkewedClock], reference: NodeId, start: Timestamp<System>) -> Value {
     let nodes: Map<String, Value> =
         clocks.iter().enumerate().map(|(node, clock)| (node.to_string(), parameters(clock, start.as_ns()))).collect();
@@ -231,24 +233,23 @@ fn parameters(clock: &SkewedClock, start_ns: i64) -> Value {
     })
 }
 
-/// The file in a run's directory.
+/// Name of the file in a run's directory.
 pub(crate) const TRUTH: &str = "truth.json";
-/// More nodes no run has: a number in a file that is not ours must not fill the memory.
+/// Most nodes of a run, so that a number in a foreign file cannot exhaust the memory.
 const NODES_MAX: u32 = 1 << 20;
 
-/// The number of the clock that is the real one, whoever is the reference.
+/// Number of the clock that is the real one, whichever node is the reference.
 const UNSKEWED: u32 = 0;
 
-/// Amplitudes of waves, from and to.
+/// Range of the waves' amplitudes.
 const WAVE_AMP_NS: [f64; 2] = [5_000.0, 50_000.0];
-/// Periods of waves, from and to.
+/// Range of the waves' periods.
 const WAVE_PERIOD_NS: [i64; 2] = [20_000_000_000, 60_000_000_000];
-/// Sizes of steps, from and to. Smaller ones would fall below what the clock watch tells from a
-/// reading's doubt.
+/// Range of the steps' sizes. Smaller steps would be below the clock watch's detection limit.
 const STEP_NS: [f64; 2] = [5_000.0, 1_000_000.0];
-/// Steps of one clock at most.
+/// Most steps of one clock.
 const STEPS_MAX: u32 = 2;
-/// A run without a set length steps within this many windows.
+/// A run without a set length has its steps within this many windows.
 const WINDOWS_WITHOUT_DURATION: i64 = 10;
 
 #[cfg(test)]

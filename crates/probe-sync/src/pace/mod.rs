@@ -11,29 +11,29 @@ use probe_sync_time::{Duration, Edge, Reference, Timestamp};
 use self::adaptive::{Adaptive, PacingReport};
 use crate::Config;
 
-/// How fast a run probes.
+/// The pace of probing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     /// Gap between exchanges started by one host.
     pub cadence: Duration,
     /// Length of a window.
     pub window: Duration,
-    /// Edges probed besides the run's own.
+    /// Edges probed in addition to the run's own.
     pub extra_edges: Vec<Edge>,
 }
 
 impl Pace {
-    /// The configured pace.
+    /// Returns the configured pace.
     pub fn configured(config: &Config) -> Self {
         Self { cadence: config.cadence(), window: config.window(), extra_edges: Vec::new() }
     }
 
-    /// What the master decided.
+    /// Returns the pace in a decision of the master.
     pub fn decided(decision: &Decision) -> Self {
         Self { cadence: decision.cadence, window: decision.next_window, extra_edges: decision.extra_edges.clone() }
     }
 
-    /// The decision to go on at this pace with a window that begins at `start`.
+    /// Returns the decision to continue at this pace with a window that begins at `start`.
     pub fn decision(&self, start: Timestamp<Reference>, stop: bool) -> Decision {
         Decision {
             next_window_end: start + self.window,
@@ -48,21 +48,21 @@ impl Pace {
     }
 }
 
-/// Chooses the pace of every next round, at the root.
+/// Chooses the pace of each next round, at the root.
 #[derive(Clone, Debug)]
 pub(crate) enum Policy {
-    /// As configured.
+    /// Keeps the configured pace.
     Fixed,
-    /// By the target.
+    /// Adapts the pace to the target.
     Adaptive(Box<Adaptive>),
-    /// As a test says.
+    /// Chooses the pace by a function of a test.
     #[cfg(test)]
     Scripted(fn(&SolvedRound, &Pace) -> Pace),
 }
 
 impl Policy {
-    /// What the configuration asks for, in a run of `nodes` nodes that probes `edges`. Where
-    /// several ranks decide alike, one `speaks`.
+    /// Creates the configured policy for a run of `nodes` nodes that probes `edges`. If several
+    /// ranks make the same decisions, only one `speaks`.
     pub fn of(config: &Config, nodes: usize, edges: &[Edge], speaks: bool) -> Self {
         match config.pacing() {
             Some(options) => {
@@ -73,7 +73,7 @@ impl Policy {
         }
     }
 
-    /// Looks at the round that was just solved, and at what is in force now.
+    /// Returns the pace after the round just solved, given the current one.
     pub fn next(&mut self, round: &SolvedRound, current: &Pace) -> Pace {
         match self {
             Self::Fixed => current.clone(),
@@ -88,7 +88,7 @@ impl Policy {
         }
     }
 
-    /// What it did, for the run's report; `None` where the pace was fixed.
+    /// Returns the results for the run's report; `None` if the pace was fixed.
     pub fn report(&self) -> Option<PacingReport> {
         match self {
             Self::Adaptive(adaptive) => adaptive.report(),

@@ -27,59 +27,60 @@ use serde::{Deserialize, Serialize};
 use crate::round::notes::Notes;
 use crate::wire;
 
-/// How a region's run has ended, by its master.
+/// How a region's run ended, according to its master.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RegionEnd {
-    /// Not in an error.
+    /// True if it ended without an error.
     pub orderly: bool,
-    /// Its files were brought to rank 0, which does not see its directory.
+    /// True if its files were sent to rank 0, which does not see its directory.
     pub brought: bool,
 }
 
-/// What masters say to each other.
+/// Messages between masters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Said {
-    /// To the masters' master: the speaker's region has ended.
+    /// To the masters' master: the sender's region has ended.
     Ended(RegionEnd),
-    /// To all: end your regions' runs.
+    /// To all masters: end the runs of your regions.
     EndNow,
-    /// To all: all have ended, and so does the masters' run. Each cuts its window at once.
+    /// To all masters: all regions have ended, and the masters' run ends too. Each cuts its window
+    /// at once.
     EndMasters,
 }
 
-/// What the threads of a master's process tell each other.
+/// State shared by the threads of a master's process.
 #[derive(Debug, Default)]
 pub(super) struct Standing(Mutex<Stood>);
 
 #[derive(Debug, Default)]
 struct Stood {
-    /// This master's region.
+    /// End of this master's region.
     own: Option<RegionEnd>,
-    /// Masters that are lost or late, as the masters' master knows.
+    /// Masters that are lost or late, according to the masters' master.
     away: Vec<Rank>,
-    /// The masters' run is over: in order, or not.
+    /// Whether the masters' run ended normally, once it has ended.
     masters: Option<bool>,
-    /// Nobody needs the watch any more.
+    /// True if the watch is no longer needed.
     over: bool,
 }
 
 impl Standing {
-    /// This master's region has ended.
+    /// Records that this master's region has ended.
     pub fn region_ended(&self, end: RegionEnd) {
         self.see().own = Some(end);
     }
 
-    /// Who of the masters is away.
+    /// Records which masters are away.
     pub fn away(&self, away: Vec<Rank>) {
         self.see().away = away;
     }
 
-    /// The masters' run is over.
+    /// Records that the masters' run is over.
     pub fn masters_ended(&self, orderly: bool) {
         self.see().masters = Some(orderly);
     }
 
-    /// The watch may end.
+    /// Allows the watch to end.
     pub fn over(&self) {
         self.see().over = true;
     }
@@ -89,25 +90,25 @@ impl Standing {
     }
 }
 
-/// Sees to it that the runs end as they should, at one master.
+/// Coordinates the end of the runs, at one master.
 pub(super) struct Watch {
     notes: Notes,
     standing: Arc<Standing>,
-    /// Raised, this master's region ends.
+    /// Raised to end this master's region.
     stop_region: Arc<AtomicBool>,
-    /// It was raised here, and not by a signal.
+    /// True if it was raised here, rather than by a signal.
     raised_here: bool,
-    /// A launcher kills soon after a signal.
+    /// True if the launcher kills soon after a signal.
     killed_soon: bool,
-    /// Raised, the masters' run ends.
+    /// Raised to end the masters' run.
     stop_masters: Arc<AtomicBool>,
-    /// This master's place among the masters, which is its region's.
+    /// This master's place among the masters, equal to its region's.
     place: Rank,
-    /// By region, as far as this master has heard.
+    /// Ends of the regions, as far as this master was told.
     ended: Vec<Option<RegionEnd>>,
-    /// When this master last said what it has to say.
+    /// When this master last sent its state.
     said: Option<Instant>,
-    /// When the end was called for here.
+    /// When the end was requested here.
     called: Option<Instant>,
 }
 
@@ -133,7 +134,8 @@ impl Watch {
         }
     }
 
-    /// Watches until all is over; returns how the regions ended, as far as was heard here.
+    /// Watches until all runs are over; returns the ends of the regions, as far as this master was
+    /// told.
     pub fn run(mut self) -> Vec<Option<RegionEnd>> {
         while !self.look() {
             std::thread::sleep(LOOK);
@@ -141,7 +143,7 @@ impl Watch {
         self.ended
     }
 
-    /// One look; true when all is over.
+    /// Checks the state once; returns true when all runs are over.
     fn look(&mut self) -> bool {
         let (own, away, masters, over) = {
             let stood = self.standing.see();
@@ -177,7 +179,8 @@ impl Watch {
         over
     }
 
-    /// This rank was signalled, and there is no time to end one run after the other.
+    /// Returns true if this rank was signalled and there is no time to end the runs one after the
+    /// other.
     fn is_killed_soon(&self) -> bool {
         self.killed_soon && self.is_signalled()
     }
@@ -190,7 +193,7 @@ impl Watch {
         self.raised_here |= !self.stop_region.swap(true, Ordering::Relaxed);
     }
 
-    /// At the masters' master.
+    /// Coordinates the end, at the masters' master.
     fn lead(&mut self, away: &[Rank]) {
         let late: Vec<Rank> =
             (0..self.ended.len()).filter(|place| self.ended[*place].is_none() && !away.contains(place)).collect();
@@ -224,11 +227,11 @@ impl Watch {
     }
 }
 
-/// Between two looks.
+/// Time between two checks.
 const LOOK: StdDuration = StdDuration::from_millis(20);
-/// Between two times that the same is said.
+/// Time between two messages with the same content.
 const AGAIN: StdDuration = StdDuration::from_secs(1);
-/// How long regions may take to end: a rank that hangs costs its region a window and
+/// Longest time for regions to end: a rank that hangs costs its region a window and
 /// --round-timeout, several times.
 const LONGEST: StdDuration = StdDuration::from_secs(300);
 
@@ -238,7 +241,7 @@ mod tests {
 
     const ORDERLY: RegionEnd = RegionEnd { orderly: true, brought: false };
 
-    /// Three masters' watches; notes are carried by hand.
+    /// The watches of three masters, with messages delivered by hand.
     struct Three(Vec<One>);
 
     type One = (Watch, Notes, Arc<Standing>, [Arc<AtomicBool>; 2]);
@@ -258,8 +261,8 @@ mod tests {
             Self((0..3).map(one).collect())
         }
 
-        /// Everybody looks, what was said is carried as rounds do, and everybody looks again. Who
-        /// stops its region and the masters' run.
+        /// Checks all watches, delivers their messages as rounds do, and checks again. Returns the
+        /// masters that stop their region and those that stop the masters' run.
         fn look(&mut self, lost: &[usize]) -> (Vec<usize>, Vec<usize>) {
             let there: Vec<usize> = (0..3).filter(|place| !lost.contains(place)).collect();
             let leader = there[0];

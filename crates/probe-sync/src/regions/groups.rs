@@ -21,47 +21,47 @@ use crate::session::Context;
 use crate::store::RunDirectory;
 use crate::{Config, Error};
 
-/// One rank of a job of several regions: its end of its region's group, and where it is a master of
-/// the masters'.
+/// One rank of a job of several regions: its connection to its region's group and, if it is a
+/// master, to that of the masters.
 pub struct Regions {
     pub(super) config: Config,
     pub(super) grouping: Grouping,
-    /// Among all ranks of the job.
+    /// Rank among all ranks of the job.
     pub(super) rank: Rank,
-    /// The place of its region among the regions.
+    /// Index of its region.
     pub(super) region: usize,
     pub(super) own: Tcp,
     pub(super) among_masters: Option<AmongMasters>,
-    /// The job's, at rank 0: held until the end.
+    /// Directory of the job, at rank 0: held until the end.
     pub(super) directory: Option<RunDirectory>,
     pub(super) context: Context,
-    /// The launcher signals all ranks at once, and kills them soon after.
+    /// True if the launcher signals all ranks at once and kills them soon after.
     pub(super) killed_soon: bool,
 }
 
-/// A master's end of the group of masters.
+/// A master's connection to the group of masters.
 pub(super) struct AmongMasters {
     pub group: Tcp,
-    /// To rank 0.
+    /// Sends files to rank 0.
     pub files: FileSender,
 }
 
-/// What a rank that opens groups brings to the others.
+/// Message of a rank that opens groups.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Opened {
     region: Option<Vec<u8>>,
     masters: Option<Vec<u8>>,
 }
 
-/// How all groups are found.
+/// Ids of all groups.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Ids {
-    /// By region.
+    /// Ids by region.
     regions: Vec<Vec<u8>>,
     masters: Vec<u8>,
 }
 
-/// The meetings that this rank has opened.
+/// The meetings opened by this rank.
 #[derive(Default)]
 struct Meetings {
     region: Option<Meeting>,
@@ -69,15 +69,15 @@ struct Meetings {
 }
 
 impl Regions {
-    /// Meets the other ranks of the job in `world`, and then those of its region, where it is a
-    /// master those of the others. `world` has done its part afterwards.
+    /// Meets the other ranks of the job in `world`, then those of its region and, if it is a
+    /// master, the other masters. `world` is not used afterwards.
     ///
     /// A rank whose configuration is unusable, or that has no region, still takes part as it would
     /// in a run ([`crate::run()`]), so that all ranks end with the same error.
     ///
     /// # Errors
-    /// The first error; [`Error::Refused`] on every rank alike, where not all ranks have a region,
-    /// all have the same, or a file of regions is wrong.
+    /// The first error; [`Error::Refused`] on all ranks if some have no region, all have the same
+    /// one, or a region file is wrong.
     pub fn meet(config: Result<Config, Error>, world: &mut dyn Collective, context: &Context) -> Result<Self, Error> {
         let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(&context.stop)));
         let rank = world.rank();
@@ -127,15 +127,15 @@ impl Regions {
         Ok(Self { config, grouping, rank, region, own, among_masters, directory, context, killed_soon })
     }
 
-    /// The name of this rank's region.
+    /// Returns the name of this rank's region.
     pub fn region(&self) -> &str {
         &self.grouping.regions[self.region].name
     }
 }
 
 impl Meetings {
-    /// What this rank opens: the first of a region its region's group, that of the first region the
-    /// masters' too.
+    /// Opens this rank's meetings: the first rank of a region opens its region's, and that of the
+    /// first region also the masters'.
     fn open(grouping: &Grouping, (region, place): (usize, usize)) -> Result<Self, Failure> {
         let open = |on_loopback: bool| {
             let loopback = || vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
@@ -155,21 +155,20 @@ impl Meetings {
     }
 }
 
-/// How this rank comes into a group.
+/// How this rank joins a group.
 struct Way {
     key: Option<JobKey>,
     deadline: Deadline,
 }
 
 impl Way {
-    /// The id of a group; with a key file nobody enters by the id alone.
+    /// Returns the id of a group; with a key file, the id alone does not admit a rank.
     fn id(&self, bytes: &[u8]) -> Result<UniqueId, Failure> {
         let id = UniqueId::from_bytes(bytes)?;
         Ok(self.key.map_or(id.clone(), |key| id.keyed_by(key)))
     }
 
-    /// Meets the others of a group of these ranks of the job, at a meeting of its own or by the
-    /// group's id.
+    /// Joins a group of these ranks of the job, by hosting the meeting or by the group's id.
     fn enter(&self, meeting: Option<Meeting>, id: &[u8], place: Rank, ranks: &[u32]) -> Result<Tcp, Error> {
         let entered = match (meeting, self.key) {
             (Some(meeting), Some(key)) => meeting.keyed_by(key).host(ranks.len(), &self.deadline),
@@ -180,7 +179,7 @@ impl Way {
     }
 }
 
-/// Brings the ids of all groups to all ranks, or why one of them is not opened.
+/// Distributes the ids of all groups to all ranks, or the reason why a group was not opened.
 fn agree_on_ids(
     world: &mut dyn Collective,
     grouping: &Grouping,
@@ -199,7 +198,7 @@ fn agree_on_ids(
     })
 }
 
-/// Says what the job is, so that later runs know its directory.
+/// Writes a description of the job, so that later runs recognise its directory.
 fn begin(directory: &mut RunDirectory, grouping: &Grouping) -> Result<(), Error> {
     let regions: Vec<_> = grouping
         .regions
@@ -216,7 +215,7 @@ fn begin(directory: &mut RunDirectory, grouping: &Grouping) -> Result<(), Error>
     Ok(())
 }
 
-/// A group's error with the job's ranks in place of the group's.
+/// Converts a group's error to the job's ranks.
 fn among(ranks: &[u32], error: Failure) -> Error {
     let of_job = |rank: Rank| ranks.get(rank).map_or(rank, |rank| *rank as usize);
     match error {
@@ -229,7 +228,7 @@ fn among(ranks: &[u32], error: Failure) -> Error {
     }
 }
 
-/// What the root said is not what it can have meant.
+/// Returns the error for an invalid message of the root.
 fn nonsense(root: Rank, what: &str) -> Error {
     Failure::Protocol { operation: "regions", rank: root, what: what.to_owned() }.into()
 }
@@ -238,12 +237,12 @@ fn failed(error: &dyn std::fmt::Display) -> Failure {
     Failure::Setup { what: "addresses of this machine".into(), reason: error.to_string() }
 }
 
-/// The folder of the regions' runs in the job's directory.
+/// Folder of the regions' runs in the job's directory.
 pub(super) const REGIONS: &str = "regions";
-/// The folder of the masters' run.
+/// Folder of the masters' run.
 pub(super) const MASTERS: &str = "masters";
-/// The folder in which alignment looks for snapshot pairs.
+/// Folder in which alignment looks for snapshot pairs.
 pub(super) const SNAPSHOTS: &str = "snapshots";
 
-/// Ranks have been started already, all of them: they have met once.
+/// Longest time to meet; all ranks are already running, because they have met before.
 const MEETING_LIMIT: StdDuration = StdDuration::from_secs(60);

@@ -21,17 +21,17 @@ use crate::report::RunReport;
 use crate::session::{Context, Session};
 use crate::{Config, Error};
 
-/// The run under way.
+/// The masters' run in progress.
 pub(super) struct MastersRun {
     thread: JoinHandle<Result<Option<RunReport>, Error>>,
     begun: Receiver<()>,
 }
 
 impl MastersRun {
-    /// Starts it. `config` is the job's; `timeline` is told of this master's clock.
+    /// Starts the run. `config` is the job's; `timeline` receives the state of this master's clock.
     ///
     /// # Errors
-    /// When the system has no thread for it.
+    /// Returns an error if the system cannot create a thread.
     pub fn start(
         config: &Config,
         group: Tcp,
@@ -51,22 +51,22 @@ impl MastersRun {
         Ok(Self { thread, begun })
     }
 
-    /// Waits until it measures; false where it has failed before.
+    /// Waits until it measures; returns false if it failed before.
     pub fn has_begun(&self) -> bool {
         self.begun.recv().is_ok()
     }
 
-    /// Waits for its end; the report at its master.
+    /// Waits for its end; returns the report at its master.
     ///
     /// # Errors
-    /// The run's.
+    /// Returns the error of the run.
     pub fn join(self) -> Result<Option<RunReport>, Error> {
         let panicked = |_| Error::SessionThread { reason: "the thread of the run between the masters panicked".into() };
         self.thread.join().map_err(panicked)?
     }
 }
 
-/// From the hand-shake to the report.
+/// Runs from the handshake to the report.
 fn measure(
     config: Config,
     mut group: Tcp,
@@ -112,7 +112,7 @@ fn rounds(
     session.stop()
 }
 
-/// The job's settings for the run among the masters. It lasts until somebody ends it, and does
+/// Returns the job's settings for the run among the masters. It lasts until it is stopped, and does
 /// nothing that the regions' runs do for every rank.
 fn of_masters(config: &Config) -> Config {
     Config {
@@ -133,10 +133,10 @@ fn of_masters(config: &Config) -> Config {
     }
 }
 
-/// Where its files are, in the job's directory.
+/// Returns the directory of its files, in the job's directory.
 pub(super) fn directory(out: &Path) -> PathBuf {
     out.join(MASTERS)
 }
 
-/// The window after the regions have ended.
+/// Length of the window after the regions have ended.
 const LAST_WINDOW: Duration = Duration::from_ms(100);

@@ -23,24 +23,24 @@ use crate::round::request::Request;
 use crate::session::{self, Context, ControlSocket, FilesToRoot, Observer};
 use crate::{Config, Error};
 
-/// What a master's two runs have come to.
+/// Results of a master's two runs.
 struct Ended {
-    /// Of its region's run, and of the masters'.
+    /// Reports of its region's run and of the masters'.
     reports: [Option<RunReport>; 2],
-    /// How the regions ended, as far as was heard here.
+    /// Ends of the regions, as far as this master was told.
     regions: Vec<Option<RegionEnd>>,
 }
 
 impl Regions {
-    /// Measures until the job's end: when one region's run ends in order (its time is over,
-    /// somebody stops it) all do, the one among the masters last, and rank 0 puts all on one
-    /// timeline. The report comes back at rank 0. `observer` is told of rank 0's region.
+    /// Measures until the job ends. When one region's run ends normally (its time is over, or it is
+    /// stopped), all do; the masters' run ends last, and rank 0 puts all on one timeline. Returns
+    /// the report at rank 0. `observer` is notified about rank 0's region.
     ///
-    /// The stop flag of the context is raised where another rank ends the job.
+    /// The stop flag of the context is raised if another rank ends the job.
     ///
     /// # Errors
-    /// The first error of this rank's runs. What their rounds had finished is on disk. At rank 0
-    /// those of [`crate::solve::compose_runs`] too.
+    /// The first error of this rank's runs; the results of finished rounds are on disk. At rank 0
+    /// also those of [`crate::solve::compose_runs`].
     pub fn run(mut self, observer: &mut dyn Observer) -> Result<Option<RegionsReport>, Error> {
         let config = self.config_of_region();
         let mut context = Context {
@@ -61,7 +61,7 @@ impl Regions {
         self.directory.take().map(compose).transpose()
     }
 
-    /// At a master: its region's run, and the masters' beside it.
+    /// Runs its region's run and the masters' side by side, at a master.
     fn beside_masters(
         &mut self,
         AmongMasters { group, files }: AmongMasters,
@@ -129,7 +129,7 @@ impl Regions {
         result
     }
 
-    /// Brings the region's offsets and pairs to rank 0, where that does not see them; true where
+    /// Sends the region's offsets and pairs to rank 0, if that does not see them; returns true if
     /// they are there then.
     fn bring(&self, files: FileSender) -> bool {
         let (out, job) = (self.config.out.clone(), self.grouping.job);
@@ -152,13 +152,13 @@ impl Regions {
         }
     }
 
-    /// At a master: what its region's rounds tell of its clock.
+    /// Returns the timeline that the region's rounds use, at a master.
     fn timeline(&self) -> Timeline {
         let of_master = || Timeline::of_master(self.config.max_wander_ppm);
         self.among_masters.as_ref().map_or_else(Timeline::default, |_| of_master())
     }
 
-    /// What does by hand what rank 0 would have done.
+    /// Describes how to do by hand what rank 0 would have done.
     fn how_to_compose(&self) -> String {
         let (masters, out) = (masters::directory(&self.config.out), self.config.out.display());
         let whole = self.grouping.regions.iter().zip(0..).map(|(one, place)| {
@@ -184,8 +184,8 @@ impl Regions {
     }
 }
 
-/// What may be asked at the socket in the job's directory: the rest is a matter of one region's
-/// run.
+/// Permits only requests to stop at the socket in the job's directory; all others concern one
+/// region's run.
 fn only_the_end(request: &Request) -> Result<(), String> {
     match request {
         Request::Stop => Ok(()),
@@ -195,7 +195,7 @@ fn only_the_end(request: &Request) -> Result<(), String> {
     }
 }
 
-/// Told nothing: another process speaks.
+/// An observer that ignores everything, because another process reports.
 struct Quiet;
 
 impl Observer for Quiet {
@@ -203,6 +203,6 @@ impl Observer for Quiet {
     fn round(&mut self, _: &probe_sync_estimate::round::GlobalWindowData, _: StdDuration) {}
 }
 
-/// How long a region's files may be on their way; smoothed offsets of a long run of many nodes are
-/// some 100 MB.
+/// Longest transfer of a region's files; smoothed offsets of a long run of many nodes are some 100
+/// MB.
 const FILES_LIMIT: StdDuration = StdDuration::from_secs(120);

@@ -23,8 +23,8 @@ impl Observer for Quiet {
     fn round(&mut self, _: &probe_sync_estimate::round::GlobalWindowData, _: StdDuration) {}
 }
 
-/// What was seen of a clock: so many readings, the largest error, and the widest hard interval of
-/// the last readings.
+/// Observations of a clock: number of readings, largest error, and widest hard interval of the last
+/// readings.
 #[derive(Copy, Clone, Debug, Default)]
 struct Seen {
     readings: usize,
@@ -32,8 +32,8 @@ struct Seen {
     last_width_ns: i64,
 }
 
-/// Reads all clocks until it is told to end. Rank 0's clock is the machine's own, and the reference
-/// of all.
+/// Reads all clocks until it is told to end. Rank 0's clock is the machine's own, and the global
+/// reference.
 fn read(clocks: &[GlobalClock], ended: &AtomicBool) -> BTreeMap<usize, Seen> {
     let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
     while !ended.load(Ordering::Relaxed) {

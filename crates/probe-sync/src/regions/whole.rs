@@ -28,14 +28,14 @@ use crate::solve::{Composed, Region, check_region, compose_runs};
 use crate::store::{RunDirectory, received};
 use crate::{Config, Error};
 
-/// What a job of regions has come to.
+/// Results of a job of regions.
 #[derive(Clone, Debug)]
 pub struct RegionsReport {
-    /// The job's directory.
+    /// Directory of the job.
     pub out: PathBuf,
     /// All regions on one timeline.
     pub composed: Composed,
-    /// Regions that are not on it, with why and what to do.
+    /// Regions that are not on it, with reasons and advice.
     pub missing: Vec<String>,
     /// The report of rank 0's region.
     pub region: Option<RunReport>,
@@ -43,15 +43,15 @@ pub struct RegionsReport {
     pub masters: Option<RunReport>,
 }
 
-/// How the regions ended, as far as rank 0 has heard.
+/// How the regions ended, as far as rank 0 was told.
 pub(super) struct Ends<'a> {
     pub regions: &'a [Option<RegionEnd>],
-    /// The masters' run, in which it would have heard it, may have ended before.
+    /// True if the masters' run may have ended before rank 0 was told.
     pub killed_soon: bool,
 }
 
 impl Ends<'_> {
-    /// How a region ended, whose files would be in `folder`.
+    /// Returns how a region ended whose files would be in `folder`.
     fn of(&self, place: usize, folder: &Path) -> Option<RegionEnd> {
         let until = Instant::now() + UNTIL_KILLED;
         let there = || folder.join(SMOOTHED_OFFSETS).is_file();
@@ -63,18 +63,18 @@ impl Ends<'_> {
     }
 }
 
-/// Where a region's files are at rank 0.
+/// Location of a region's files at rank 0.
 struct Found {
-    /// Its place among the regions.
+    /// Index of the region.
     place: usize,
     folder: PathBuf,
 }
 
-/// Composes what there is.
+/// Composes the available files.
 ///
 /// # Errors
-/// Those of [`compose_runs`]; [`Error::Regions`] where no region has a file, or this rank is not
-/// the masters' master any more.
+/// Errors of [`compose_runs`]; [`Error::Regions`] if no region has a file, or this rank is no
+/// longer the masters' master.
 pub(super) fn compose(
     config: &Config,
     grouping: &Grouping,
@@ -119,7 +119,7 @@ pub(super) fn compose(
     Ok(RegionsReport { out: out.into(), composed, missing, region, masters: masters_report })
 }
 
-/// Why a region has no file of its whole run.
+/// Returns why a region has no file of its whole run.
 fn why_missing(folder: &Path, end: Option<RegionEnd>, master: u32) -> Option<String> {
     let solve = "run `probe_sync solve --windows` on the windows that it wrote, then `probe_sync compose` to put it on one timeline \
         with the others";
@@ -136,7 +136,7 @@ fn why_missing(folder: &Path, end: Option<RegionEnd>, master: u32) -> Option<Str
     }
 }
 
-/// A region's files that belong to the whole: names in its run's directory.
+/// Returns the names of a region's files that belong to the whole, relative to its run's directory.
 pub(super) fn files_of_region(folder: &Path) -> Vec<String> {
     let pairs = std::fs::read_dir(folder.join(SNAPSHOTS)).into_iter().flatten().flatten();
     let pairs = pairs.filter_map(|file| Some(format!("{SNAPSHOTS}/{}", file.file_name().to_str()?)));
@@ -147,14 +147,14 @@ pub(super) fn files_of_region(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The node of a file of snapshot pairs, and the rest of the file's name.
+/// Parses the node from the name of a file of snapshot pairs, and returns the rest of the name.
 fn pairs_of(name: &str) -> Option<(u32, &str)> {
     let rest = name.strip_prefix(SNAPSHOTS)?.strip_prefix("/node")?;
     let (node, ending) = rest.split_once('.')?;
     ["snapshot_pairs.jsonl", "snapshot_pairs.pb"].contains(&ending).then_some((node.parse().ok()?, ending))
 }
 
-/// Brings a region's snapshot pairs under the numbers that its nodes have in the file of all.
+/// Copies a region's snapshot pairs, renumbering its nodes as in the combined file.
 fn take_pairs(folder: &Path, directory: &RunDirectory, (NodeId(first), nodes): (NodeId, usize)) -> Result<(), Error> {
     for name in files_of_region(folder) {
         let Some((node, ending)) = pairs_of(&name).filter(|(node, _)| (*node as usize) < nodes) else { continue };
@@ -169,8 +169,8 @@ fn take_pairs(folder: &Path, directory: &RunDirectory, (NodeId(first), nodes): (
     Ok(())
 }
 
-/// The virtual clocks of all nodes of the file. Ranks share one real clock then, so every rank is a
-/// node of its region.
+/// Writes the virtual clocks of all nodes of the file. Ranks then share one real clock, so every
+/// rank is a node of its region.
 fn write_truth(
     config: &Config,
     grouping: &Grouping,
@@ -192,6 +192,6 @@ fn write_truth(
     directory.write_document("truth.json", &format!("{document:#}\n"))
 }
 
-/// How long rank 0 waits for a region's file where a launcher may kill it soon.
+/// How long rank 0 waits for a region's file if the launcher may kill it soon.
 const UNTIL_KILLED: StdDuration = StdDuration::from_millis(500);
 const LOOK: StdDuration = StdDuration::from_millis(10);

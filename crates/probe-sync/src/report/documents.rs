@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::join::{Hello, Joined, ranks};
 
-/// The content of `run.json`.
+/// Returns the content of `run.json`.
 pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
     let Joined { config, plan, roster, edges, backend, ranks: size, .. } = joined;
     let configuration: serde_json::Map<String, Value> =
@@ -43,7 +43,7 @@ pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
     })
 }
 
-/// The first line of `offsets.jsonl`.
+/// Returns the first line of `offsets.jsonl`.
 pub(super) fn offsets_header(joined: &Joined, hellos: &[Hello]) -> OffsetsHeader {
     let Joined { plan, roster, .. } = joined;
     let node = |node: usize| {

@@ -11,7 +11,7 @@ use probe_sync_time::{NodeId, RoundId};
 use super::{SIGMAS_95, TruthVerdict, median};
 use crate::measure::virtual_clocks::Truth;
 
-/// Collects what the verdict needs while rounds go by.
+/// Collects, over the rounds, what the verdict needs.
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
     truth: Truth,
@@ -31,18 +31,18 @@ struct Judged {
 }
 
 impl Judge {
-    /// A judge of a run against `reference`, who knows the truth where there is any.
+    /// Creates a judge of a run relative to `reference`, with the truth if it is known.
     pub fn new(truth: Truth, reference: NodeId) -> Self {
         Self { held: vec![None; truth.clocks().len()], truth, reference, samples: Vec::new(), not_judged: 0 }
     }
 
-    /// The true offset of a node at the middle of a round.
+    /// Returns the true offset of a node at the midpoint of a round.
     pub fn true_offset_ns(&self, node: NodeId, round: &GlobalWindowData) -> Option<f64> {
         self.truth.offset_ns(node, round.midpoint())
     }
 
-    /// Whether the truth lay inside the hard interval in every judged round; `None` when none was
-    /// judged.
+    /// Returns true if the hard interval contained the truth in every judged round; `None` if none
+    /// was judged.
     pub fn bounds_held(&self, node: NodeId) -> Option<bool> {
         self.held.get(node.index()).copied().flatten()
     }
@@ -74,7 +74,7 @@ impl Judge {
         }
     }
 
-    /// The verdict, if there is truth.
+    /// Returns the verdict, if the truth is known.
     pub fn verdict(&self) -> Option<TruthVerdict> {
         if !self.truth.is_known() {
             return None;
@@ -99,5 +99,5 @@ impl Judge {
 
 /// The first round whose errors count.
 const FIRST_JUDGED_ROUND: RoundId = RoundId(1);
-/// Node-rounds judged at most: some hundred megabytes of memory.
+/// Most node-rounds judged: some hundred megabytes of memory.
 const MAX_SAMPLES: usize = 1 << 21;

@@ -20,15 +20,15 @@ use crate::store::{RunDirectory, write_offsets_to};
 #[derive(Debug, Default)]
 pub(super) struct Whole {
     rounds: Vec<SolvedRound>,
-    /// Rounds after the reference was lost: nothing that comes later says better where its timeline
-    /// was, so their lines stay as they are.
+    /// Rounds after the reference was lost: later data does not improve knowledge of its timeline,
+    /// so their lines are unchanged.
     carried: Vec<GlobalWindowData>,
     edges: usize,
     too_long: bool,
 }
 
 impl Whole {
-    /// Takes a solved round, and what it was made of.
+    /// Adds a solved round and its edges.
     pub(super) fn take(&mut self, data: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
         self.edges += edges.len() + data.all_nodes.len();
         if self.too_long || self.edges > MOST_EDGES {
@@ -43,7 +43,7 @@ impl Whole {
         self.rounds.push(SolvedRound { data: data.clone(), edges, alone, smoothed });
     }
 
-    /// Why the run is not smoothed at its end; None where it is.
+    /// Returns why the run is not smoothed at its end; `None` if it is.
     fn too_much(&self, killed_soon: bool) -> Option<&'static str> {
         match () {
             () if self.too_long => Some("this run is too long to be smoothed when it ends"),
@@ -54,8 +54,8 @@ impl Whole {
         }
     }
 
-    /// Smooths the run and writes its lines. Of ranks that are `killed_soon` only a short one: a
-    /// file cut off in the middle helps nobody.
+    /// Smooths the run and writes its lines. For ranks that are `killed_soon`, only if it is short,
+    /// because a truncated file is useless.
     pub(super) fn write(
         self,
         directory: &RunDirectory,
@@ -91,12 +91,12 @@ impl Whole {
     }
 }
 
-/// Fits and estimates that are kept: some 100 MB. 64 nodes of degree 8 reach it after an hour of 4
-/// s windows.
+/// Most fits and estimates kept: some 100 MB. 64 nodes of degree 8 reach it after an hour of 4 s
+/// windows.
 const MOST_EDGES: usize = 600_000;
 
-/// The same where a kill follows: smoothed and written within some tenths of a second. 8 nodes of 7
-/// edges reach it after a quarter of an hour of 4 s windows.
+/// Most fits and estimates if a kill follows: they are smoothed and written within some tenths of a
+/// second. 8 nodes with 7 edges reach it after a quarter of an hour of 4 s windows.
 const MOST_EDGES_IN_A_HURRY: usize = 10_000;
 
 #[cfg(test)]

@@ -11,18 +11,18 @@ use crate::join::{Back, Hello, Joined, Notice, Statement, judge};
 use crate::report::Recorder;
 use crate::{Error, wire};
 
-/// The ranks of a run as they are now.
+/// Current state of a run's ranks.
 pub(crate) struct Attendants {
-    /// What those know who could take this rank's place.
+    /// State known to potential successors.
     present: Present,
-    /// What ranks that come back are told; its roster is that of `present`.
+    /// Notice for returning ranks; its roster is that of `present`.
     notice: Notice,
-    /// Those who could take this rank's place have not been told all this.
+    /// True if potential successors have not been sent the current state.
     changed: bool,
 }
 
 impl Attendants {
-    /// All ranks of a run that begins now.
+    /// Creates the state of a run that begins now, with all ranks.
     pub fn new(joined: &Joined, hellos: Vec<Hello>) -> Self {
         let present = Present {
             away: hellos.iter().map(|hello| hello.missing).collect(),
@@ -35,43 +35,42 @@ impl Attendants {
         Self::of(joined, present)
     }
 
-    /// Those of a run that goes on under another master.
+    /// Creates the state of a run that continues under another master.
     pub fn of(joined: &Joined, present: Present) -> Self {
         let notice = Notice { plan: joined.plan.clone(), roster: present.roster.clone() };
         Self { present, notice, changed: true }
     }
 
-    /// What those must be told of them who could take this rank's place, if they do not know it.
+    /// Returns the state for potential successors, unless they have it already.
     pub fn for_successors(&mut self) -> Option<Present> {
         std::mem::take(&mut self.changed).then(|| self.present.clone())
     }
 
-    /// Whether a rank is there as it was from the start.
+    /// Returns true if a rank has been present from the start.
     pub fn is_steady(&self, rank: Rank) -> bool {
         !self.present.away[rank] && !self.present.returned[rank]
     }
 
-    /// How many ranks are not.
+    /// Returns the number of ranks present.
     pub fn here(&self) -> u32 {
         self.present.away.iter().filter(|away| !**away).count() as u32
     }
 
-    /// The ranks that are gone.
+    /// Returns the ranks that are gone.
     pub fn away(&self) -> Vec<Rank> {
         (0..self.present.away.len()).filter(|rank| self.present.away[*rank]).collect()
     }
 
-    /// What ranks that come back are told.
+    /// Returns the notice for returning ranks.
     pub fn notice(&self) -> &Notice {
         &self.notice
     }
 
-    /// Takes down who has left, and decides on who asks to come back. Where a node is back, all
-    /// ranks are to be told of all nodes that ever were: who comes back itself may know less than
-    /// the others.
+    /// Records which ranks have left, and decides on those that ask to return. When a node is back,
+    /// all ranks are sent all returned nodes, since a returning rank may know less than the others.
     ///
     /// # Errors
-    /// When nobody could come back any more.
+    /// Returns an error if no rank could return any longer.
     pub fn attend(
         &mut self,
         round_id: RoundId,
@@ -117,7 +116,7 @@ impl Attendants {
         Ok(self.present.renewed.values().cloned().collect())
     }
 
-    /// Takes down who has left, where nobody can come back.
+    /// Records which ranks have left, if none can return.
     pub fn take_down(&mut self, from: RoundId, exchange: &mut Exchange<'_>, recorder: &mut Recorder) {
         let Attendance { left, back } = exchange.attendance();
         self.gone(&left, from, recorder);
@@ -136,6 +135,7 @@ impl Attendants {
     }
 }
 
-/// Every rank solves by all that it has heard since the first round; who was away has not heard it.
+/// In this mode every rank solves from all windows since the first round, which a rank that was
+/// away has missed.
 const NOBODY_COMES_BACK: &str = "the rounds of this run have no master that could tell it what it missed; it can join the next run, \
     or use --rounds master";

@@ -13,30 +13,31 @@ use crate::model::{ClockPair, Picoseconds, Reach, TraceFacts};
 use crate::parts::Spill;
 use crate::write::Chunk;
 
-/// How often a file is read from one end to the other, for whoever shows how far long work is.
+/// How often a file is read in full, as needed for progress display.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Readings {
-    /// For its facts.
+    /// To collect its facts.
     pub facts: Passes,
-    /// For what else is asked of its events.
+    /// For further questions about its events.
     pub look: Passes,
-    /// To be written anew.
+    /// To be rewritten.
     pub rewritten: Passes,
-    /// To be merged; once more where something may be left out.
+    /// To be merged; once more if events may be filtered out.
     pub merged: Passes,
-    /// To be written for viewers.
+    /// To be converted for viewers.
     pub shown: Passes,
-    /// SQLite reads it, on average so often: a table and an index are different pages of one file.
+    /// True if SQLite reads it, in which case these are averages: a table and an index are
+    /// different pages of one file.
     pub by_sqlite: bool,
 }
 
 /// Passes over a file.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Passes {
-    /// How many.
+    /// Number of passes.
     pub times: f64,
-    /// What a byte costs each time, with what is done beside reading it: on two cores in 2026, to
-    /// be compared with each other alone.
+    /// Cost per byte and pass including processing, ns: measured on two cores in 2026, for
+    /// comparison with each other only.
     pub ns_per_byte: f64,
 }
 
@@ -48,59 +49,60 @@ impl Passes {
 
 /// One format of trace files.
 ///
-/// Times that go through a map are absolute picoseconds on the trace's own timeline. An output
-/// appears under its name when it is whole; after an error there is none.
+/// Times passed through a map are absolute picoseconds on the trace's own timeline. An output
+/// appears under its name when it is complete; after an error there is none.
 pub trait TraceFormat: std::fmt::Debug + Sync {
-    /// The format's name, for messages and reports.
+    /// Returns the format's name, for messages and reports.
     fn name(&self) -> &'static str;
 
-    /// Endings of the names that profilers give their files: how traces are found in a folder.
+    /// Returns the file name endings that profilers use; traces in a folder are found by them.
     fn profiler_endings(&self) -> &'static [&'static str];
 
-    /// The ending that an output should have, for people.
+    /// Returns the recommended ending of an output, for messages.
     fn output_ending(&self) -> &'static str;
 
-    /// Whether an output whose name ends in `.gz` is packed with gzip.
+    /// Returns true if an output whose name ends in `.gz` is compressed with gzip.
     fn packs_outputs(&self) -> bool;
 
-    /// Whether a file is of this format, as far as `evidence` tells.
+    /// Returns true if `evidence` shows that a file is of this format.
     fn detect(&self, evidence: Evidence<'_>) -> bool;
 
-    /// How often a file is read for what; one that is `packed` cannot be read from its end.
+    /// Returns how often a file is read for each purpose; a `packed` file cannot be read from its
+    /// end.
     fn readings(&self, packed: bool) -> Readings;
 
-    /// What a file says of itself, its clock and its collectives.
+    /// Reads what a file states about itself, its clock and its collectives.
     ///
     /// # Errors
-    /// Names file and byte.
+    /// Names the file and the byte offset.
     fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error>;
 
-    /// The start of the recording that a file states, ns on its own timeline, where viewers draw
-    /// every node from its own start; such formats need one base for the aligned files of several
-    /// nodes.
+    /// Returns the start of the recording stated in a file, ns on its own timeline, if viewers draw
+    /// every node from its own start; such formats need a common base for the aligned files of
+    /// several nodes.
     ///
     /// # Errors
-    /// Names file and byte.
+    /// Names the file and the byte offset.
     fn session_start_ns(&self, _path: &Path) -> Result<Option<i64>, Error> {
         Ok(None)
     }
 
-    /// Whether a file can hold pairs of clock readings ([`RewriteOptions::snapshots`]).
+    /// Returns true if a file can hold pairs of clock readings ([`RewriteOptions::snapshots`]).
     fn holds_snapshots(&self) -> bool {
         false
     }
 
-    /// Whether a merge leaves out events ([`MergeOptions::filter`]).
+    /// Returns true if a merge can filter events ([`MergeOptions::filter`]).
     fn leaves_out_events(&self) -> bool {
         false
     }
 
-    /// Writes `input` to `output` with every time sent through `map`. What is not a time stays as
-    /// it is, and so does a time that the map leaves alone. The map is asked in the order of the
-    /// file; a pass that has to be repeated asks again.
+    /// Writes `input` to `output` with every time passed through `map`. Everything else is
+    /// unchanged, and so are times that the map does not change. The map is called in the order of
+    /// the file; a pass that has to be repeated calls it again.
     ///
     /// # Errors
-    /// Names file and byte.
+    /// Names the file and the byte offset.
     fn rewrite(
         &self,
         input: &Path,
@@ -109,19 +111,19 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
         map: &mut MapFunction<'_>,
     ) -> Result<RewriteStats, Error>;
 
-    /// Writes all inputs into one file, each through its own map, with no name or number used for
-    /// two things.
+    /// Writes all inputs into one file, each through its own map, and makes names and numbers
+    /// unique.
     ///
     /// # Errors
-    /// Names file and byte.
+    /// Names the file and the byte offset.
     fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error>;
 
-    /// Gives a file's events as chunks, every time through `map`, in the order of the file. Tracks
-    /// are numbered from 0 on over the chunks of the file; a later chunk may declare the tracks of
-    /// an earlier one's events.
+    /// Passes a file's events to `sink` as chunks, with every time mapped by `map`, in the order of
+    /// the file. Tracks are numbered from 0 over the chunks of the file; a later chunk may declare
+    /// the tracks of earlier events.
     ///
     /// # Errors
-    /// Names file and byte; what `sink` refuses.
+    /// Names the file and the byte offset; also returns errors of `sink`.
     fn read_chunks(
         &self,
         path: &Path,
@@ -131,57 +133,56 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     ) -> Result<ChunkStats, Error>;
 }
 
-/// Where chunks go.
+/// A consumer of chunks.
 pub type ChunkSink<'a> = dyn FnMut(&Chunk) -> Result<(), Error> + 'a;
 
-/// What a reader of chunks is told beyond the file.
+/// Options of a reader of chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkOptions {
-    /// What tells the trace from the others of the output: ids of flows that belong to the file are
-    /// made with it.
+    /// Number that distinguishes the trace from the others in the output; used for ids of flows
+    /// within the file.
     pub part: u32,
-    /// The host that wrote it, where known.
+    /// Host that wrote the file, if known.
     pub host: String,
-    /// Its rank in the job, where known.
+    /// Rank in the job, if known.
     pub rank: Option<u32>,
-    /// Whether arguments are wanted.
+    /// True to read arguments.
     pub args: bool,
-    /// Rows of devices are queues; else they are the streams that the program submitted to. Formats
-    /// that know one of the two do not look at it.
+    /// True if rows of devices are queues; otherwise they are the streams to which the program
+    /// submitted work. Ignored by formats that know only one of the two.
     pub group_by_queue: bool,
-    /// How devices are numbered in their names.
+    /// Numbering of devices in their names.
     pub agent_index: AgentIndex,
-    /// Which times are believed ([`TraceFacts::reach`]); None: all.
+    /// Plausible range of times ([`TraceFacts::reach`]); `None`: all.
     pub reach: Option<Reach>,
 }
 
-/// How devices are numbered.
+/// Numbering of devices.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum AgentIndex {
-    /// Among all of the host.
+    /// Among all devices of the host.
     Absolute,
-    /// Among those that the process may use.
+    /// Among those available to the process.
     #[default]
     Relative,
-    /// Among those of its type.
+    /// Among those of the same type.
     TypeRelative,
 }
 
-/// What reading a file's chunks came to.
+/// Statistics of reading a file in chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChunkStats {
-    /// Events that were given.
+    /// Events passed on.
     pub events: u64,
-    /// Events without a time, which were left out.
+    /// Events skipped because they have no time.
     pub untimed: u64,
-    /// Events whose times cannot be believed, which were left out; [`TraceFacts::warnings`] say
-    /// why.
+    /// Events skipped because of implausible times; [`TraceFacts::warnings`] describe them.
     #[serde(skip)]
     pub left_out: u64,
-    /// Events of phases that are not carried, by phase.
+    /// Events of unsupported phases, by phase.
     pub other_phases: BTreeMap<char, u64>,
-    /// What the user should know of what was read.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -191,153 +192,153 @@ impl PartialEq for dyn TraceFormat + '_ {
     }
 }
 
-/// Where a time goes: absolute picoseconds on a trace's timeline to those on the new one.
+/// Maps absolute picoseconds on a trace's timeline to those on the new one.
 pub type MapFunction<'a> = dyn FnMut(Picoseconds) -> Picoseconds + 'a;
 
-/// What tells a file's format: its name; its first bytes only where no format knows the name.
+/// Evidence of a file's format: its name, or its first bytes if no format recognises the name.
 #[derive(Copy, Clone, Debug)]
 pub enum Evidence<'a> {
     /// The file's name in lower case, without `.gz`.
     Name(&'a str),
-    /// The file's first bytes, unpacked where they are gzip.
+    /// The file's first bytes, decompressed if they are gzip.
     Head(&'a [u8]),
 }
 
-/// What a reader of facts is told beyond the file.
+/// Options of a reader of facts.
 #[derive(Clone, Debug, Default)]
 pub struct FactOptions {
-    /// Further clock markers: event names that match, with the system time, ns, in the group named
-    /// `system_ns`.
+    /// Pattern of additional clock markers: matching event names, with the system time, ns, in the
+    /// group named `system_ns`.
     pub markers: Option<regex::Regex>,
-    /// Look for damage everywhere, not only where facts are: what is read later is then whole, as
-    /// far as the format can tell.
+    /// Check the whole file for damage, not only the parts with facts, so that later reads succeed
+    /// as far as the format can tell.
     pub thorough: bool,
-    /// On which clock rows are that a profiler of CPU and devices stamped itself; None: on that of
-    /// all others.
+    /// Clock of the rows that a profiler of CPU and devices stamped itself; `None`: the clock of
+    /// all other rows.
     pub cpu_clock: Option<CpuClock>,
-    /// Where parts of collectives go that are too many for memory; traces that are read with clones
-    /// of one value share a file.
+    /// Where parts of collectives are stored if they are too many for memory; traces read with
+    /// clones of one value share a file.
     pub spill: Spill,
 }
 
-/// Rows of the CPU are on CLOCK_MONOTONIC, and those of devices on CLOCK_BOOTTIME, which is ahead
-/// by the time that the machine was suspended.
+/// The CPU's rows are on CLOCK_MONOTONIC, and those of devices on CLOCK_BOOTTIME, which is ahead by
+/// the time for which the machine was suspended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuClock {
-    /// By host: for how long it was suspended, CLOCK_BOOTTIME minus CLOCK_MONOTONIC.
+    /// Suspended time by host: CLOCK_BOOTTIME minus CLOCK_MONOTONIC.
     pub suspended: BTreeMap<String, Duration>,
-    /// The same of all other hosts; None: they are refused.
+    /// Suspended time of all other hosts; `None`: traces of other hosts are refused.
     pub elsewhere: Option<Duration>,
 }
 
-/// The rank and the number of ranks that an event's name states: `probe_sync.rank#3/8`. A program
-/// puts such an event into its trace where its profiler writes no rank.
+/// Parses the rank and the number of ranks from an event's name: `probe_sync.rank#3/8`. A program
+/// adds such an event to its trace if its profiler does not record the rank.
 pub(crate) fn rank_marker(name: &[u8]) -> Option<(u32, u32)> {
     let (rank, world_size) = std::str::from_utf8(name.strip_prefix(RANK_MARKER)?).ok()?.split_once('/')?;
     let (rank, world_size) = (rank.parse().ok()?, world_size.parse().ok()?);
     (rank < world_size).then_some((rank, world_size))
 }
 
-/// What to do beside mapping.
+/// Options of rewriting a trace.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct RewriteOptions<'a> {
-    /// What the output's times count from, ns. `None`: the format's own choice, which is the
-    /// input's base where the format can keep it, else where the map puts the input's start.
+    /// Base of the output's times, ns. `None`: the format's own choice, which is the input's base
+    /// if the format can keep it, otherwise the input's start after mapping.
     pub base_ns: Option<i64>,
-    /// Whether each event keeps how far its start was moved, new minus old, under the name
+    /// Write to each event how far its start was moved, new minus old, as
     /// `timestamp_correction_ns`.
     pub annotate: bool,
-    /// Pairs of readings of the node's tracer clock and system clock that the output keeps, where
-    /// the format can and the input has none: on the node's own clocks, not mapped, as programs
-    /// expect that read such pairs.
+    /// Pairs of readings of the node's tracer and system clocks to write to the output, if the
+    /// format supports them and the input has none. They are not mapped, because programs that read
+    /// them expect the node's own clocks.
     pub snapshots: &'a [ClockPair],
-    /// How far the CPU's rows are behind the others, ns ([`TraceFacts::cpu_behind_ns`]); formats
-    /// without such rows do not look at it.
+    /// Amount by which the CPU's rows are behind the others, ns ([`TraceFacts::cpu_behind_ns`]);
+    /// ignored by formats without such rows.
     pub cpu_behind_ns: Option<i64>,
-    /// Written into the output as text, where the format has a place for it: method, clock,
+    /// Metadata written to the output as text, if the format supports it: method, clock,
     /// uncertainty, versions.
     pub metadata: &'a [(String, String)],
-    /// Which times are believed ([`TraceFacts::reach`]); None: all.
+    /// Plausible range of times ([`TraceFacts::reach`]); `None`: all.
     pub reach: Option<Reach>,
-    /// Write valid JSON where the input is not; formats that are not JSON do not look at it.
+    /// Write valid JSON even if the input is invalid; ignored by formats other than JSON.
     pub repair: bool,
 }
 
-/// What rewriting one trace did.
+/// Statistics of rewriting one trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RewriteStats {
-    /// Events, as the format counts them: in Kineto all, in XSpace those with a time.
+    /// Events as the format counts them: in Kineto all, in XSpace those with a time.
     pub events: u64,
-    /// Events without a time of their own, which stay as they are.
+    /// Events without a time of their own, which are unchanged.
     pub untimed: u64,
-    /// Events whose times cannot be believed, which are not in the output.
+    /// Events omitted from the output because of implausible times.
     pub left_out: u64,
-    /// Events whose digits below the picosecond were lost; an event that the map leaves alone loses
-    /// none.
+    /// Events that lost digits below the picosecond; events that the map does not change lose none.
     pub rounded: u64,
     /// Events (XSpace: lines of events) that begin before the output's base; some viewers drop
     /// them.
     pub before_base: u64,
-    /// Metadata events before the output's base, put at it.
+    /// Metadata events before the output's base, moved to it.
     pub metadata_clamped: u64,
-    /// The base of the output's times, ns, where it has one.
+    /// Base of the output's times, ns, if it has one.
     pub base_ns: Option<i64>,
-    /// Bytes read, after unpacking.
+    /// Bytes read, after decompression.
     pub bytes_read: u64,
-    /// Bytes written, before packing; 0 for one of several inputs of a merge.
+    /// Bytes written, before compression; 0 for one of several inputs of a merge.
     pub bytes_written: u64,
-    /// What the user should know of the output.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// One trace of a merge.
+/// One input trace of a merge.
 pub struct MergeInput<'a> {
     /// The file.
     pub path: PathBuf,
-    /// What tells it from the others: its rank, else its node.
+    /// Number that distinguishes it from the others: its rank, otherwise its node.
     pub part: u32,
-    /// For people, as in `rank 2 · gpu-01`; empty: its number.
+    /// Display name, such as `rank 2 · gpu-01`; empty: its number is used.
     pub name: String,
-    /// From the trace's timeline to the one that all share.
+    /// Map from the trace's timeline to the common one.
     pub map: &'a mut MapFunction<'a>,
-    /// Written into its part of the output as text, where parts have a place for it; what is said
-    /// of all of them is in [`MergeOptions`].
+    /// Metadata written as text to its part of the output, if the format supports that; common
+    /// metadata is in [`MergeOptions`].
     pub metadata: Vec<(String, String)>,
-    /// Which times are believed ([`TraceFacts::reach`]); None: all.
+    /// Plausible range of times ([`TraceFacts::reach`]); `None`: all.
     pub reach: Option<Reach>,
 }
 
 impl MergeInput<'_> {
-    /// What stands beside names that come from this trace.
+    /// Returns the label added to names from this trace.
     pub(crate) fn label(&self) -> String {
         if self.name.is_empty() { format!("trace {}", self.part) } else { self.name.clone() }
     }
 }
 
-/// What to do beside mapping and joining.
+/// Options of a merge.
 #[derive(Clone, Debug, Default)]
 pub struct MergeOptions {
-    /// What all times count from, ns. `None`: the format's own choice.
+    /// Base of all times, ns. `None`: the format's own choice.
     pub base_ns: Option<i64>,
-    /// As in [`RewriteOptions`].
+    /// See [`RewriteOptions`].
     pub annotate: bool,
-    /// How planes are laid out; formats without planes do not look at it.
+    /// Layout of the planes; ignored by formats without planes.
     pub layout: PlaneLayout,
-    /// Written into the output as text: method, uncertainty, versions.
+    /// Metadata written to the output as text: method, uncertainty, versions.
     pub metadata: Vec<(String, String)>,
-    /// The schema that databases are to have; None: that which all have.
+    /// Schema of the databases; `None`: the one that all have in common.
     pub schema: Option<String>,
-    /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
+    /// Omit tables in databases that are not the profiler's, instead of refusing them.
     pub drop_foreign: bool,
-    /// As in [`RewriteOptions`], of each input in order; none where it is shorter.
+    /// See [`RewriteOptions`]; one value for each input, in order, and `None` for those beyond the
+    /// end.
     pub cpu_behind_ns: Vec<Option<i64>>,
-    /// As in [`RewriteOptions`].
+    /// See [`RewriteOptions`].
     pub repair: bool,
-    /// Which events go into the output; None: all. Formats that leave out none are not asked to.
+    /// Filter of events; `None`: keep all. Not used by formats that cannot filter.
     pub filter: Option<Rc<dyn EventFilter>>,
 }
 
-/// How the planes of an XSpace are laid out.
+/// Layout of the planes of an XSpace.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PlaneLayout {
     /// `/host:CPU`, `/host:CPU rank 1 (node 1)`…, devices `/device:GPU:<part·stride+local>`: for
@@ -349,24 +350,23 @@ pub enum PlaneLayout {
     GpuTracks,
 }
 
-/// What merging did.
+/// Statistics of a merge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MergeStats {
-    /// Per input, in the order given.
+    /// Statistics of each input, in the order given.
     pub inputs: Vec<RewriteStats>,
-    /// The common base, ns.
+    /// Common base of the output's times, ns.
     pub base_ns: i64,
-    /// By how much the numbers of a node (XSpace: of devices; Kineto: of links) are above those of
-    /// the one before.
+    /// Distance between the numbers of consecutive nodes (XSpace: of devices; Kineto: of links).
     pub stride: u64,
-    /// What the inputs say beside their events and the output does not.
+    /// Header entries of the inputs that the output does not contain.
     pub headers_left_out: u64,
-    /// Bytes written, before packing.
+    /// Bytes written, before compression.
     pub bytes_written: u64,
-    /// What the user should know of the output.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 const RANK_MARKER: &[u8] = b"probe_sync.rank#";
-/// What a text file may begin with.
+/// Optional first bytes of a text file.
 pub(crate) const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];

@@ -9,18 +9,18 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// Names and values.
+/// Label names and values.
 pub(super) type Labels = Vec<(&'static str, Arc<str>)>;
 /// A count that only grows.
 pub(super) type Count = Counter;
 /// A value that goes up and down.
 pub(super) type Value = Gauge<f64, AtomicU64>;
-/// One metric with many labels.
+/// One metric with many label sets.
 pub(super) type Families<M> = Family<Labels, M>;
 /// Histograms with equal buckets.
 pub(super) type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// Labels of these names and values.
+/// Creates labels from names and values.
 pub(super) fn labels(pairs: &[(&'static str, &str)]) -> Labels {
     pairs.iter().map(|(name, value)| (*name, Arc::from(*value))).collect()
 }
@@ -79,29 +79,29 @@ pub(super) fn seconds_by(registry: &mut Registry, name: &str, help: &str) -> Fam
     metric
 }
 
-/// Histograms of durations, which may have labels.
+/// Registers histograms of durations, which may have labels.
 pub(super) fn durations(registry: &mut Registry, name: &str, help: &str) -> Histograms {
     let metric = Histograms::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
     registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
     metric
 }
 
-/// One histogram of durations.
+/// Registers one histogram of durations.
 pub(super) fn duration(registry: &mut Registry, name: &str, help: &str) -> Histogram {
     let metric = Histogram::new(DURATION_BUCKETS);
     registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
     metric
 }
 
-/// Histograms of sizes of messages.
+/// Registers histograms of message sizes.
 pub(super) fn sizes(registry: &mut Registry, name: &str, help: &str) -> Histograms {
     let metric = Histograms::new_with_constructor(|| Histogram::new(SIZE_BUCKETS));
     registry.register_with_unit(name, help, Unit::Bytes, metric.clone());
     metric
 }
 
-/// From a message on loopback to a rank that is waited for: s.
+/// Buckets from a message on loopback to waiting for a rank, s.
 const DURATION_BUCKETS: [f64; 13] = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0];
-/// From two nodes to some thousand: bytes.
+/// Buckets from two nodes to some thousand, bytes.
 const SIZE_BUCKETS: [f64; 9] =
     [256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];

@@ -8,10 +8,10 @@ use prometheus_client::registry::{Registry, Unit};
 use super::families::{self, Count, Families, Value, labels};
 use crate::late::Totals;
 
-/// Seconds that only grow.
+/// A growing number of seconds.
 type Seconds = Counter<f64, AtomicU64>;
 
-/// What metrics tell of ranks that are late.
+/// Metrics of late ranks.
 #[derive(Debug)]
 pub(super) struct LateMetrics {
     lost: Families<Seconds>,

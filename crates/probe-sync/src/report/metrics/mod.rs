@@ -56,7 +56,7 @@ pub(super) struct Metrics {
     control_bytes: Families<Count>,
     retries: Count,
     snapshots: Families<Count>,
-    /// By node: what it said last of its retries and snapshot pairs.
+    /// Latest counts of retries and snapshot pairs, by node.
     told: HashMap<NodeId, (u64, SnapshotCounts)>,
     ranks_lost: Count,
     ranks_returned: Count,
@@ -65,16 +65,16 @@ pub(super) struct Metrics {
     faults: Families<Count>,
     stopped_files: Value,
     removed_bytes: Count,
-    /// Once a rank has arrived anywhere.
+    /// Present once a rank has arrived anywhere.
     late: Option<LateMetrics>,
-    /// What the counters of the backend showed last.
+    /// Latest counters of the backend.
     carried: Traffic,
     target_ns: Option<f64>,
 }
 
 impl Metrics {
-    /// Of a run whose nodes have these hosts; `target_ns` is the half-width that adaptive probing
-    /// aims at.
+    /// Creates the metrics of a run whose nodes have these hosts; `target_ns` is the target
+    /// half-width of adaptive probing.
     pub fn new(hosts: &[&str], target_ns: Option<f64>) -> Self {
         let mut registry = Registry::with_prefix("probe_sync");
         let r = &mut registry;
@@ -137,7 +137,7 @@ impl Metrics {
             families::value(r, "nodes_within_target", "Nodes whose 95 % interval meets the target");
     }
 
-    /// A solved round.
+    /// Updates the metrics from a solved round.
     pub fn round(&mut self, round: &GlobalWindowData, latency: StdDuration, observed: &Observed<'_>) {
         self.rounds.inc();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -179,7 +179,7 @@ impl Metrics {
         }
     }
 
-    /// What nodes count since they began; a node that was started again begins at 0.
+    /// Adds the nodes' cumulative counts; a node that was restarted begins at 0.
     fn counted(&mut self, windows: &[NodeWindowData]) {
         for NodeWindowData { node_id, punctuality, .. } in windows {
             let now = (punctuality.control_retries, punctuality.snapshots);
@@ -194,7 +194,7 @@ impl Metrics {
         }
     }
 
-    /// A rank is gone, or back; so many are away now.
+    /// Records that a rank has left or returned; `all_away` ranks are absent now.
     pub fn rank(&mut self, rank: usize, host: &str, away: bool, all_away: usize) {
         if away { &self.ranks_lost } else { &self.ranks_returned }.inc();
         self.rank_away
@@ -203,7 +203,7 @@ impl Metrics {
         self.ranks_away.set(all_away as f64);
     }
 
-    /// A rank that was missing, and the node that it is, have a host now.
+    /// Records the host of a rank that was missing, and of its node.
     pub fn came(&mut self, rank: usize, node: Option<NodeId>, host: &str) {
         let of_rank = |host| labels(&[("rank", &rank.to_string()), ("host", host)]);
         self.rank_away.remove(&of_rank(""));
@@ -213,7 +213,7 @@ impl Metrics {
         }
     }
 
-    /// How the root's recordings stand, and what the nodes said of theirs.
+    /// Updates the state of the root's recordings, and of those that the nodes reported.
     pub fn streams(&mut self, own: [&StreamState; 2], windows: &[NodeWindowData]) {
         let stopped = own.iter().filter(|state| state.stopped.is_some()).count() as u32;
         let of_nodes: u32 = windows.iter().map(|window| window.punctuality.files_stopped).sum();
@@ -222,12 +222,12 @@ impl Metrics {
         self.removed_bytes.inc_by(removed.saturating_sub(self.removed_bytes.get()));
     }
 
-    /// Which ranks are late.
+    /// Updates the metrics of late ranks.
     pub fn late(&mut self, totals: &Totals) {
         self.late.get_or_insert_with(|| LateMetrics::register(&mut self.registry)).set(totals);
     }
 
-    /// What is known at the end only: the ranks' accounts.
+    /// Records what is known only at the end: the ranks' accounts.
     pub fn end(&mut self, cpu_cores: f64, counters: &BTreeMap<Counter, u64>) {
         let r = &mut self.registry;
         families::value(r, "cpu_cores", "Processor time of all ranks while probing, in cores").set(cpu_cores);
@@ -240,7 +240,7 @@ impl Metrics {
         }
     }
 
-    /// The metrics as OpenMetrics text, without its end.
+    /// Returns the metrics as OpenMetrics text, without the end marker.
     pub fn render(&self) -> Arc<str> {
         let mut text = String::new();
         encode_registry(&mut text, &self.registry).expect("a String takes any text");
@@ -248,7 +248,7 @@ impl Metrics {
     }
 }
 
-/// What became of snapshot pairs, by its name.
+/// Returns the counts of snapshot pairs, by name.
 fn kinds(of: SnapshotCounts) -> [(&'static str, u64); 5] {
     let SnapshotCounts { taken, failed, missed_deadline, dropped, wide } = of;
     [("taken", taken), ("failed", failed), ("missed_deadline", missed_deadline), ("dropped", dropped), ("wide", wide)]

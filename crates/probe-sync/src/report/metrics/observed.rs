@@ -6,20 +6,20 @@ use probe_sync_time::{NodeId, System, Timestamp};
 
 use crate::report::parts::Parts;
 
-/// What the root saw of a round beside its result.
+/// The root's observations of a round, besides its result.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Observed<'a> {
-    /// What the nodes contributed.
+    /// The nodes' contributions.
     pub windows: &'a [NodeWindowData],
-    /// How long the root's parts of the round took.
+    /// Durations of the root's parts of the round.
     pub parts: Parts,
-    /// Bytes that were gathered, as they were serialised.
+    /// Size of the gathered messages, bytes.
     pub gathered_bytes: usize,
-    /// Bytes of the decision.
+    /// Size of the decision, bytes.
     pub decision_bytes: usize,
-    /// What the backend has carried since it was made.
+    /// Traffic of the backend since it was created.
     pub traffic: Traffic,
-    /// The root's node, and when the root decided on this window, on that node's clock; None in the
-    /// first round.
+    /// The root's node, and when the root decided on this window, on that node's clock; `None` in
+    /// the first round.
     pub decided: Option<(NodeId, Timestamp<System>)>,
 }

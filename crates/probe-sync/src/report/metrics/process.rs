@@ -10,8 +10,8 @@ use prometheus_client::registry::Registry;
 
 use super::families;
 
-/// Resident memory and open descriptors of this process where `/proc` tells them, and the age of
-/// the last round where it is asked for, as OpenMetrics text.
+/// Returns the resident memory and open descriptors of this process, if `/proc` provides them, and
+/// the age of the last round, if requested, as OpenMetrics text.
 pub(super) fn render(age: Option<Duration>) -> String {
     let mut registry = Registry::with_prefix("probe_sync");
     if let Some(age) = age {

@@ -33,7 +33,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::text::{prometheus_text, whole};
 use crate::Error;
 
-/// Answers on a thread of its own until it is dropped.
+/// Serves the metrics on a thread of its own until dropped.
 #[derive(Debug)]
 pub(in crate::report) struct MetricsServer {
     published: Arc<Published>,
@@ -42,7 +42,7 @@ pub(in crate::report) struct MetricsServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is answered.
+/// The current response.
 #[derive(Debug, Default)]
 struct Published(Mutex<(Arc<str>, Option<Instant>)>);
 
@@ -50,7 +50,7 @@ impl MetricsServer {
     /// Listens at `address`.
     ///
     /// # Errors
-    /// [`Error::Listen`] when the address cannot be had.
+    /// [`Error::Listen`] if the address cannot be used.
     pub fn start(address: SocketAddr) -> Result<Self, Error> {
         let cannot = |reason: std::io::Error| {
             let reason = match reason.kind() {
@@ -89,8 +89,8 @@ impl MetricsServer {
         Ok(Self { published, end: Some(end), thread: Some(thread) })
     }
 
-    /// From now on this is answered: the metrics as OpenMetrics text without its end, which a round
-    /// has just changed.
+    /// Replaces the response: the metrics as OpenMetrics text without the end marker, just updated
+    /// by a round.
     pub fn publish(&self, metrics: Arc<str>) {
         *self.published.0.lock().unwrap_or_else(PoisonError::into_inner) = (metrics, Some(Instant::now()));
     }
@@ -136,8 +136,8 @@ async fn serve(listener: StdListener, published: Arc<Published>) {
     }
 }
 
-/// The next client. No child has its connection: a look at the listener does not wait, and is all
-/// that is done while no other thread can fork.
+/// Accepts the next client. No child process inherits its connection: accepting does not block, and
+/// is all that happens while no other thread can fork.
 async fn accept(listener: &TcpListener) -> std::io::Result<TcpStream> {
     let look = |context: &mut Context<'_>| {
         let looked = fork::opened(|| match listener.poll_accept(context) {
@@ -197,13 +197,13 @@ fn respond(request: &Request<Incoming>, published: &Published) -> Response<Full<
 }
 
 const OPEN_METRICS: &str = "application/openmetrics-text";
-/// Rounds and training come first.
+/// Low priority, since rounds and training come first.
 const NICENESS: i32 = 10;
-/// Scrapers are few.
+/// Most concurrent connections; there are few scrapers.
 const CONNECTIONS_MAX: usize = 32;
-/// A scrape of thousands of nodes takes well under a second.
+/// Longest request; a scrape of thousands of nodes takes well under a second.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 const REQUEST_MAX: usize = 16 << 10;
-/// So many connections are opened a second at most, where too many are: 500.
+/// Pause between connections if there are too many, which limits them to 500 per second.
 const CROWDED: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(100);

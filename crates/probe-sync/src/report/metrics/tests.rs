@@ -10,8 +10,7 @@ use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp}
 use super::super::parts::{Part, Parts};
 use super::*;
 
-/// Two nodes; node 1 is 1000 ns ahead, cut its window 300 ns after node 0 did, and lost an
-/// exchange.
+/// Two nodes; node 1 is 1000 ns ahead, cut its window 300 ns after node 0, and lost an exchange.
 fn observed(metrics: &mut Metrics) {
     let at = Timestamp::<System>::from_ns;
     let estimate = |node: u32, offset_ns: f64| NodeEstimate {

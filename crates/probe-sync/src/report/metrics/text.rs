@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::process;
 
-/// A run's metrics and those of the process, to the end, as OpenMetrics. The age of the last round
-/// is for who reads at once: in a file it would stand still.
+/// Returns a run's metrics and those of the process as complete OpenMetrics text. The age of the
+/// last round is only for immediate readers, since in a file it would not change.
 pub(in crate::report) fn whole(metrics: &str, age: Option<Duration>) -> String {
     format!("{metrics}{}# EOF\n", process::render(age))
 }
 
-/// The same in the Prometheus text format, version 0.0.4.
+/// Converts to the Prometheus text format, version 0.0.4.
 pub(in crate::report) fn prometheus_text(metrics: &str) -> String {
     let mut text = String::with_capacity(metrics.len());
     // HELP comes before TYPE, which alone says that it is a counter.

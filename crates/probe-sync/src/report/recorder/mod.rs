@@ -34,14 +34,14 @@ use crate::{Config, Error};
 /// Rank 0's records of a run.
 pub(crate) struct Recorder {
     joined: Arc<Joined>,
-    /// By node, as they are now.
+    /// Current state of the nodes, by number.
     nodes: Vec<Ready>,
     absences: Absences,
     taken_over: Option<TakenOver>,
     directory: RunDirectory,
-    /// `run.json` as it was written first.
+    /// `run.json` as first written.
     document: Value,
-    /// The first line of files of offsets.
+    /// First line of offsets files.
     header: OffsetsHeader,
     offsets: Stream,
     global_windows: Stream,
@@ -54,7 +54,7 @@ pub(crate) struct Recorder {
     clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     faults: Vec<Fault>,
     faults_by_kind: BTreeMap<FaultKind, u64>,
-    /// Nodes of which some round knew the offset.
+    /// Nodes whose offset some round determined.
     reached: BTreeSet<NodeId>,
     metrics: Metrics,
     metrics_server: Option<MetricsServer>,
@@ -63,21 +63,21 @@ pub(crate) struct Recorder {
     whole: Whole,
 }
 
-/// How a run came to its end.
+/// How a run ended.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Stopped {
-    /// Somebody asked for it.
+    /// True if the end was requested.
     pub asked: bool,
-    /// By a signal that the launcher lets a kill follow.
+    /// True if a signal ended it that the launcher follows with a kill.
     pub killed_soon: bool,
 }
 
-/// Latencies of rounds, in order of size.
+/// Latencies of rounds, sorted.
 #[derive(Clone, Debug, Default)]
 struct Latencies(Vec<f64>);
 
 impl Recorder {
-    /// Writes `run.json`, `truth.json` where there is truth, and the heads of the streams.
+    /// Writes `run.json`, `truth.json` if the truth is known, and the headers of the streams.
     pub fn begin(
         joined: Arc<Joined>,
         hellos: &[Hello],
@@ -126,7 +126,7 @@ impl Recorder {
         })
     }
 
-    /// Writes a solved round; when this returns, a killed process cannot lose it.
+    /// Writes a solved round; once this returns, killing the process cannot lose it.
     pub fn record(&mut self, round: &GlobalWindowData, latency: StdDuration) {
         for line in OffsetRecord::of_round(round) {
             self.offsets.append(&line);
@@ -153,14 +153,14 @@ impl Recorder {
         self.last = Some(round.clone());
     }
 
-    /// Of so many rounds one, and all in which something happened that alignment must know.
+    /// Returns true for one in `keep_every` rounds, and for all with events that alignment needs.
     fn is_kept(&self, round: &GlobalWindowData) -> bool {
         let watch = &round.watch;
         let happened = !round.clock_events.is_empty() || !watch.breaks.is_empty() || !watch.faults.is_empty();
         happened || round.round_id.0.is_multiple_of(self.joined.config.keep_every)
     }
 
-    /// Takes down who carries the reference's timeline, and says so when that changes.
+    /// Records which node carries the reference's timeline, and logs changes.
     fn observe_carrier(&mut self, round: &GlobalWindowData) {
         let Some(node) = round.carried_by else { return };
         let half_width_95_ns = round.node(node).map_or(f64::INFINITY, |own| own.sigma_ns * SIGMAS_95);
@@ -177,21 +177,21 @@ impl Recorder {
         }
     }
 
-    /// A rank is gone, and the run goes on without it from this round on.
+    /// Records that a rank is gone and the run continues without it from this round on.
     pub fn left(&mut self, rank: usize, from: RoundId, reason: &str) {
         let plan = &self.joined.plan;
         self.absences.left(plan, rank, from, reason, self.joined.backend);
         self.metrics.rank(rank, &plan.hostnames[rank], true, self.absences.away());
     }
 
-    /// A rank has not come within this time, and the run begins without it.
+    /// Records that a rank has not joined within this time, so the run begins without it.
     pub fn missing(&mut self, rank: usize, limit: Duration) {
         self.absences.missing(&self.joined.plan, rank, limit);
         self.metrics.rank(rank, "", true, self.absences.away());
     }
 
-    /// A rank that was missing has come, from a host that nobody knew: `run.json` and the offsets
-    /// of the whole run name it from now on. The first line of `offsets.jsonl` stays as it is.
+    /// Records that a missing rank has joined from a previously unknown host: `run.json` and the
+    /// smoothed offsets name it from now on. The first line of `offsets.jsonl` is unchanged.
     pub fn came(&mut self, rank: usize, hellos: &[Hello], roster: &Roster) {
         let mut joined = Joined { roster: roster.clone(), ..Joined::clone(&self.joined) };
         joined.plan.know(rank, hellos);
@@ -207,34 +207,34 @@ impl Recorder {
         self.joined = Arc::new(joined);
     }
 
-    /// A rank takes part again from the end of this round on.
+    /// Records that a rank takes part again from the end of this round on.
     pub fn returned(&mut self, rank: usize, round: RoundId) {
         self.absences.back(rank, round);
         self.metrics.rank(rank, &self.joined.plan.hostnames[rank], false, self.absences.away());
     }
 
-    /// A node probes again.
+    /// Records that a node probes again.
     pub fn meet_again(&mut self, back: &Back) {
         self.nodes[back.node.index()].clone_from(&back.ready);
     }
 
-    /// Keeps what a recorded round was made of, for the offsets of the whole run.
+    /// Keeps the edges of a recorded round, for smoothing the whole run.
     pub fn keep(&mut self, round: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
         self.whole.take(round, edges);
     }
 
-    /// The folder of the run's files.
+    /// Returns the folder of the run's files.
     pub fn folder(&self) -> &OwnFolder {
         self.directory.folder()
     }
 
-    /// What metrics tell of ranks that are late.
+    /// Updates the metrics of late ranks.
     pub fn late(&mut self, totals: &Totals) {
         self.metrics.late(totals);
     }
 
-    /// Takes what was observed of the round that was recorded last, and tells the metrics anew. Not
-    /// before the broadcast: every rank waits for that.
+    /// Adds the observations of the last recorded round, and publishes the metrics. Called after
+    /// the broadcast, for which every rank waits.
     pub fn refresh_metrics(&mut self, latency: StdDuration, observed: &Observed<'_>) {
         if let Some(last) = &self.last {
             self.metrics.round(last, latency, observed);
@@ -251,7 +251,7 @@ impl Recorder {
         }
     }
 
-    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds
+    /// Creates and writes the report. Without accounts (the run failed) it covers finished rounds
     /// only.
     pub fn end(
         mut self,
@@ -284,23 +284,22 @@ impl Recorder {
         Ok(report)
     }
 
-    /// Writes a document when all has been measured: that it cannot be written is told and no
-    /// reason to lose the report. Why it is not there.
+    /// Writes a document at the end of the run. A failure is logged but does not prevent the
+    /// report. Returns the reason if the document is missing.
     fn write_at_end(&self, name: &str, document: &Value) -> Option<String> {
         let error = self.directory.write_document(name, &format!("{document:#}\n")).err()?;
         tracing::error!("{error}");
         Some(error.to_string())
     }
 
-    /// The root's files and those of all ranks in which something is missing.
+    /// Returns the root's files, and those of all ranks that are incomplete.
     fn files(&self, accounts: &[RankAccount]) -> Vec<StreamState> {
         let shared = [&self.offsets, &self.global_windows].map(Stream::state);
         let lacking = shared.into_iter().filter(|state| state.lacks_something());
         lacking.chain(accounts.iter().flat_map(|account| &account.files)).cloned().collect()
     }
 
-    /// Metrics are for others to look at: that they cannot be written ends nothing. Each cause is
-    /// told once, and counted.
+    /// Writes the metrics. A failure does not end the run; each cause is logged once, and counted.
     fn store_metrics(&mut self, text: &str) {
         let Err(error) = self.directory.refresh_document("metrics.prom", text) else { return };
         let (cause, known) = (error.to_string(), self.metrics_failures.len());
@@ -402,8 +401,8 @@ impl Recorder {
     }
 }
 
-/// Serves the metrics where that is asked for. The address may be the first master's own: then
-/// another that takes its place does without.
+/// Serves the metrics if requested. The address may belong to the first master; a rank that takes
+/// over then does without.
 fn metrics_server(config: &Config, taken_over: bool) -> Result<Option<MetricsServer>, Error> {
     match config.metrics_listen.map(MetricsServer::start).transpose() {
         Err(error) if taken_over => {
@@ -422,7 +421,7 @@ impl Latencies {
         }
     }
 
-    /// Zero where there is none.
+    /// Returns zero if there are none.
     fn median_and_largest_us(&self) -> [f64; 2] {
         let sorted = &self.0;
         let Some(largest) = sorted.last() else { return [0.0; 2] };
@@ -430,9 +429,9 @@ impl Latencies {
     }
 }
 
-/// Different reasons why metrics cannot be written: a system has not more.
+/// Most different reasons why metrics cannot be written; a system has no more.
 const CAUSES_MAX: usize = 16;
-/// Latencies and clock events kept for the report: two days of rounds of 4 s.
+/// Most latencies and clock events kept for the report: two days of 4 s rounds.
 const MAX_KEPT: usize = 43_200;
 
 #[cfg(test)]

@@ -108,8 +108,8 @@ fn resident_mib() -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") / 1024
 }
 
-/// 300 rounds of 1000 nodes: kept, they would be 660 MB of fits alone. Other tests run beside this
-/// one in the same process.
+/// 300 rounds of 1000 nodes: kept, their fits alone would be 660 MB. Other tests run concurrently
+/// in the same process.
 #[test]
 fn memory_and_files_do_not_grow_with_the_rounds_of_a_thousand_nodes() {
     let directory = tempfile::tempdir().expect("a temporary directory");
