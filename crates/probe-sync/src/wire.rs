@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 
 use crate::Error;
 
-/// Raised whenever a wire type changes shape.
+/// Incremented whenever a wire type changes shape.
 pub const WIRE_VERSION: u8 = 20;
 
-/// The bytes of a value.
+/// Returns the bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = vec![WIRE_VERSION];
     bincode::serde::encode_into_std_write(value, &mut bytes, bincode::config::standard())
@@ -20,11 +20,10 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// The value in `bytes`, which came from `rank`.
+/// Decodes the value in `bytes`, which came from `rank`.
 ///
 /// # Errors
-/// [`Error::Wire`] names the rank when the version differs, or bytes are missing, wrong or left
-/// over.
+/// [`Error::Wire`] names the rank if the version differs, or bytes are missing, wrong or left over.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], rank: usize) -> Result<T, Error> {
     let wrong = |reason: String| Error::Wire { rank, reason };
     match bytes.split_first() {
@@ -40,7 +39,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], rank: usize) -> Result<T, Error
     }
 }
 
-/// No message of ours is larger; a corrupt length must not make us allocate more.
+/// Largest message, bytes; a corrupt length must not cause a larger allocation.
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
 #[cfg(test)]

@@ -36,45 +36,45 @@ use crate::config::RoundMode;
 use crate::late::Said;
 use crate::measure::stop::Stop;
 
-/// One rank's side of it.
+/// One rank's part in requests and messages between rounds.
 pub(super) struct Control {
     requests: Requests,
     notes: Notes,
-    /// What this rank has brought to the master, until a decision is as was asked.
+    /// Requests that this rank has sent to the master, until a decision fulfils them.
     brought: Vec<Asked>,
-    /// The step in this window was told.
+    /// Round whose step was reported.
     step_told: Option<RoundId>,
-    /// The end was told, by a rank whose window does not tell it.
+    /// True if the end was reported, by a rank whose window does not report it.
     stop_told: bool,
     /// At the master: the round whose window ends early.
     ending: Option<RoundId>,
     /// At the master: when an anomaly last ended a window.
     anomaly: Option<Instant>,
-    /// The backend carries no words, and that was said.
+    /// True if the backend carries no messages between rounds, and that was logged.
     mute: bool,
-    /// The master is another one: what was asked of the one before is asked again.
+    /// True if the master has changed, so that pending requests are sent again.
     again: bool,
-    /// What was said of late ranks, for [`Control::late`].
+    /// Messages about late ranks, for [`Control::late`].
     late: Vec<(Rank, Said)>,
 }
 
-/// Where a rank's rounds stand when it looks.
+/// State of a rank's rounds when it checks for messages.
 pub(super) struct Here<'a, 'c> {
     pub mode: RoundMode,
     pub exchange: &'a mut Exchange<'c>,
     pub node: Option<&'a Node>,
-    /// The node that this rank is or follows.
+    /// The rank's node, or the node that it follows.
     pub own: NodeId,
     pub decider: Option<&'a mut Decider>,
     pub stop: &'a Stop,
     pub window: &'a mut WindowPlan,
     pub last: Option<&'a GlobalWindowData>,
-    /// The round under way.
+    /// The current round.
     pub round_id: RoundId,
 }
 
 impl Control {
-    /// Of a rank of which this can be asked.
+    /// Creates the part of a rank that accepts requests.
     pub fn new(requests: Requests, notes: Notes, mode: RoundMode) -> Self {
         match mode {
             // A caller's context serves one session after the other.
@@ -98,27 +98,27 @@ impl Control {
         }
     }
 
-    /// What was said of late ranks since this was last asked.
+    /// Removes and returns the messages about late ranks received since the previous call.
     pub fn late(&mut self) -> Vec<(Rank, Said)> {
         std::mem::take(&mut self.late)
     }
 
-    /// The master is another one.
+    /// Records that the master has changed.
     pub fn ask_again(&mut self) {
         (self.again, self.stop_told, self.ending) = (true, false, None);
     }
 
-    /// Tells those who asked for what this round decides.
+    /// Answers the requests that this round's decision fulfils.
     pub fn follow(&mut self, round: &GlobalWindowData) {
         self.brought.retain(|asked| !asked.answered_by(round));
     }
 
-    /// The run has ended after this round, without another decision.
+    /// Records that the run ended after this round, without another decision.
     pub fn ended(&mut self, last: Option<&GlobalWindowData>) {
         self.brought.retain(|asked| !asked.answered_by_the_end(last));
     }
 
-    /// Nothing can be asked any more.
+    /// Rejects all further requests.
     pub fn close(&mut self, reason: &str) {
         self.requests.close(reason);
         self.brought.drain(..).for_each(|asked| asked.refuse(reason));
@@ -126,7 +126,7 @@ impl Control {
 }
 
 impl Here<'_, '_> {
-    /// What the reference clock shows now, as far as this rank's clock is known.
+    /// Returns the current time of the reference clock, if this rank's clock is known.
     fn reference_now(&self) -> Option<Timestamp<Reference>> {
         let own = self.last?.node(self.own).filter(|own| own.reachable)?;
         let now = self.node.map_or_else(|| SystemClock.now(), Node::now);
@@ -135,10 +135,10 @@ impl Here<'_, '_> {
 }
 
 impl Control {
-    /// Brings what was asked here to the master, and hears what others say.
+    /// Sends this rank's requests to the master, and processes received messages.
     ///
     /// # Errors
-    /// When the backend has failed.
+    /// Returns an error if the backend has failed.
     pub fn look(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         if std::mem::take(&mut self.again) {
             for asked in std::mem::take(&mut self.brought) {
@@ -169,7 +169,7 @@ impl Control {
         Ok(())
     }
 
-    /// Brings to the master what somebody waits for; refused where too much is on the way.
+    /// Sends a request with a waiting caller to the master; refuses it if too many are pending.
     fn ask(&mut self, asked: Asked, here: &mut Here<'_, '_>) -> Result<(), Error> {
         if self.brought.len() < BROUGHT_MAX && self.bring(&asked.request, here)? {
             self.brought.push(asked);
@@ -179,8 +179,8 @@ impl Control {
         Ok(())
     }
 
-    /// Says what callers have noted. Where no more is taken before the next round the rest waits
-    /// here.
+    /// Sends the notes of callers. If the backend accepts no more before the next round, the rest
+    /// is kept.
     fn say_notes(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         let at_root = here.exchange.at_root();
         let keeps_rest = !at_root && !here.exchange.hears_between_rounds();
@@ -196,7 +196,7 @@ impl Control {
         Ok(())
     }
 
-    /// What this rank has to tell by itself; again where it was not taken.
+    /// Sends this rank's own reports; repeats those that were not accepted.
     fn tell_of_own(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         let stepped = here.node.filter(|node| node.stepped()).map(Node::id);
         if let (RoundMode::Master, Some(node)) = (here.mode, stepped)
@@ -214,7 +214,8 @@ impl Control {
         Ok(())
     }
 
-    /// Brings a request to the master. False where no more is taken before the next round.
+    /// Sends a request to the master. Returns false if the backend accepts no more before the next
+    /// round.
     fn bring(&mut self, request: &Request, here: &mut Here<'_, '_>) -> Result<bool, Error> {
         if here.exchange.at_root() {
             return self.heard(here.exchange.root(), request, here).map(|()| true);
@@ -231,7 +232,7 @@ impl Control {
         Ok(true)
     }
 
-    /// At the root: somebody asks.
+    /// Processes a request, at the root.
     fn heard(&mut self, rank: Rank, request: &Request, here: &mut Here<'_, '_>) -> Result<(), Error> {
         if here.mode == RoundMode::Local {
             if *request == Request::Stop {
@@ -257,8 +258,8 @@ impl Control {
         self.end_window_soon(here)
     }
 
-    /// At the master: ends the window under way on all nodes together, where they have a common
-    /// clock by now and it does not end as soon by itself.
+    /// At the master: ends the current window on all nodes together, if they have a common clock by
+    /// now and it would not end as soon by itself.
     fn end_window_soon(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         if self.ending == Some(here.round_id) || here.window.closing() || !here.exchange.hears_between_rounds() {
             return Ok(());
@@ -280,17 +281,18 @@ impl Control {
 const NOBODY_HEARS: &str =
     "with --connections per-round ranks cannot be notified between rounds, so the window cannot end early";
 
-/// Requests of this rank that may wait for a decision.
+/// Most requests of this rank that wait for a decision.
 const BROUGHT_MAX: usize = 256;
 
-/// Between two looks.
+/// Time between two checks.
 pub(super) const LOOK: Duration = Duration::from_ms(100);
 
-/// How far ahead the end of a window is announced: two looks and the way.
+/// How long in advance the end of a window is announced: two checks and the transmission.
 const LEAD: Duration = Duration::from_ms(250);
 
-/// No window is shorter because somebody asked.
+/// Shortest window that a request can cause.
 const SHORTEST: Duration = Duration::from_ms(250);
 
-/// A clock that jumps again and again must not keep all windows short.
+/// Shortest time between windows ended by anomalies, so that a clock that jumps repeatedly does not
+/// keep all windows short.
 const ANOMALY_EVERY: StdDuration = StdDuration::from_secs(10);

@@ -24,62 +24,62 @@ use crate::join::Joined;
 use crate::pace::adaptive::PacingReport;
 use crate::pace::{Pace, Policy};
 
-/// What decides.
+/// Solves rounds and decides on the next.
 pub(crate) struct Decider {
     reference: NodeId,
     timeline: Timeline,
     policy: Policy,
-    /// How long the run lasts; `None` until a signal.
+    /// Duration of the run; `None`: until a signal.
     duration: Option<Duration>,
     configured: Pace,
-    /// Windows end at whole multiples of their length.
+    /// True if windows end at whole multiples of their length.
     timed: bool,
-    /// Some rank asked to end the run.
+    /// True if a rank asked to end the run.
     asked: bool,
-    /// The last window is under way.
+    /// True if the current window is the last.
     closing: bool,
     first_window: Option<Duration>,
     last_window: Option<Duration>,
-    /// Where the first window began.
+    /// Start of the first window.
     first_start: Option<Timestamp<Reference>>,
     paused: bool,
     phase: Option<String>,
-    /// What was taken up since the last decision.
+    /// Requests accepted since the last decision.
     taken: Vec<Request>,
 }
 
-/// What is known of the window that has just ended.
+/// Facts about the window that has just ended.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Ended<'a> {
     /// The round.
     pub round_id: RoundId,
-    /// How long the window should have been.
+    /// Planned length of the window.
     pub length: Duration,
-    /// The pace in force.
+    /// The current pace.
     pub pace: &'a Pace,
-    /// What the master's own clock says.
+    /// Times on the master's own clock.
     pub master: Option<MasterTime>,
 }
 
-/// What the master's own clock says when a window has ended.
+/// Times on the master's own clock when a window has ended.
 #[derive(Copy, Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MasterTime {
-    /// Since the run began.
+    /// Time since the run began.
     pub begun: StdDuration,
-    /// Since its own window was cut.
+    /// Time since the master's own window was cut.
     pub closed: StdDuration,
 }
 
-/// What became of a round.
+/// Result of a round.
 pub(crate) enum Decided {
-    /// It is solved, and holds the decision.
+    /// The round is solved, and contains the decision.
     Solved(Box<SolvedRound>),
     /// The run ends with it; its window was too short to be solved.
     Ended,
 }
 
 impl Decider {
-    /// For a run that begins now.
+    /// Creates the decider of a run that begins now.
     pub fn new(joined: &Joined, policy: Policy) -> Self {
         let (nodes, reference) = (joined.plan.nodes(), joined.roster.reference);
         let hosts = Hosts::shared(joined.plan.host_of_node.iter().copied());
@@ -101,20 +101,20 @@ impl Decider {
         }
     }
 
-    /// Goes on after this round, of a run under way of which it knows nothing else.
+    /// Continues after this round of a running run, with no other knowledge.
     pub fn adopt(&mut self, round: &GlobalWindowData) {
         self.timeline = Timeline::resume(self.timeline.options().clone(), round.clone());
         self.take_decision(&round.decision);
     }
 
-    /// Goes on with what another master has decided last.
+    /// Adopts the latest decision of another master.
     pub fn take_decision(&mut self, decision: &Decision) {
         (self.paused, self.closing) = (decision.paused, decision.closing);
         self.asked |= decision.closing;
         self.phase.clone_from(&decision.phase);
     }
 
-    /// From the next decision on it is as somebody asked.
+    /// Applies a request from the next decision on.
     pub fn take(&mut self, request: &Request) {
         self.taken.push(request.clone());
         match request {
@@ -126,11 +126,11 @@ impl Decider {
         }
     }
 
-    /// Solves the round and decides the next.
+    /// Solves the round and decides on the next.
     ///
     /// # Errors
-    /// When nobody contributed a window who knows the reference's time, or the graph cannot be
-    /// solved.
+    /// Returns an error if no window is from a node that knows the reference time, or the graph
+    /// cannot be solved.
     pub fn decide(&mut self, ended: &Ended<'_>, windows: &[NodeWindowData]) -> Result<Decided, Error> {
         let Ended { round_id, length, pace, master } = *ended;
         let leading = self.timeline.leading(windows);
@@ -174,28 +174,28 @@ impl Decider {
         Ok(Decided::Solved(Box::new(solved)))
     }
 
-    /// What was asked of it since this was last called.
+    /// Removes and returns the requests accepted since the previous call.
     pub fn taken(&mut self) -> Vec<Request> {
         std::mem::take(&mut self.taken)
     }
 
-    /// Somebody asked to end the run.
+    /// Returns true if the end of the run was requested.
     pub fn asked(&self) -> bool {
         self.asked
     }
 
-    /// What the policy did, for the run's report.
+    /// Returns the results of the policy, for the run's report.
     pub fn pacing(&self) -> Option<PacingReport> {
         self.policy.report()
     }
 
-    /// How long the window after this round is, where it is one of the first, short ones.
+    /// Returns the length of the window after this round, if it is one of the first, shorter ones.
     fn first_windows(&self, round_id: RoundId) -> Option<Duration> {
         self.first_window.filter(|first| round_id.0 + 1 < FIRST_WINDOWS && *first < self.configured.window)
     }
 
-    /// A window that has grown and would outlast the run ends with it; so does one after which too
-    /// little for another would be left.
+    /// Limits a window to the run's duration: one that would outlast the run ends with it, and one
+    /// that would leave too little time for another is extended to the end.
     fn within_duration(&self, window: Duration, lasted_ns: i64) -> Duration {
         let Some(duration) = self.duration.filter(|_| window > self.configured.window) else { return window };
         let left = Duration::from_ns(duration.as_ns().saturating_sub(lasted_ns));
@@ -204,14 +204,14 @@ impl Decider {
         if last && left > Duration::ZERO { left } else { window }
     }
 
-    /// True when less than half a window of the configured duration is left.
+    /// Returns true if less than half a window of the configured duration is left.
     fn over(&self, lasted_ns: i64) -> bool {
         let half = self.configured.window.as_ns() / 2;
         self.duration.is_some_and(|duration| lasted_ns.saturating_add(half) >= duration.as_ns())
     }
 }
 
-/// The end of the window that begins at `start`, where windows end at whole multiples of their
+/// Returns the end of the window that begins at `start`, if windows end at whole multiples of their
 /// length: half a length to one and a half later.
 pub(super) fn on_the_grid(start: Timestamp<Reference>, window: Duration) -> Timestamp<Reference> {
     let length = window.as_ns().max(1);
@@ -219,10 +219,11 @@ pub(super) fn on_the_grid(start: Timestamp<Reference>, window: Duration) -> Time
     Timestamp::from_ns((ended + 1).saturating_mul(length))
 }
 
-/// So many short ones bound the clocks' rates within a second.
+/// Number of short windows; these bound the clocks' rates within a second.
 const FIRST_WINDOWS: u64 = 4;
 
-/// A last window cut short by a signal is solved only if it has half its length.
+/// Returns true if a last window cut short by a signal has less than half its length and is not
+/// solved.
 fn too_short(leading: &NodeWindowData, length: Duration) -> bool {
     (leading.window_end - leading.window_start).as_ns() < length.as_ns() / 2
 }

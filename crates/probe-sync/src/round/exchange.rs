@@ -22,21 +22,21 @@ use crate::join::{Joined, Notice, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
 use crate::{Error, wire};
 
-/// One rank's way to the others.
+/// One rank's connection to the others.
 pub(crate) struct Exchange<'c> {
     collective: &'c mut dyn Collective,
     /// For each rank, whether it contributes a window.
     participants: Vec<bool>,
-    /// The node that each rank is or follows.
+    /// For each rank, its node or the node that it follows.
     node_of_rank: Vec<NodeId>,
-    /// Ranks are told their own part of a round only.
+    /// True if ranks are sent only their own part of a round.
     own_parts: bool,
-    /// Nobody is connected between rounds.
+    /// True if ranks are not connected between rounds.
     per_round: bool,
-    /// Who takes the master's place, in this order.
+    /// Ranks that take over as master, in this order.
     successors: Vec<Rank>,
     frames: Frames,
-    /// Words that came while an operation waited.
+    /// Messages that arrived while an operation was waiting.
     kept: Vec<Call>,
     round_timeout: Duration,
     stop: Arc<AtomicBool>,
@@ -45,7 +45,8 @@ pub(crate) struct Exchange<'c> {
 }
 
 impl<'c> Exchange<'c> {
-    /// The way to the other ranks of a run; waits end soon after the caller's `stop` was raised.
+    /// Creates the connection to the other ranks of a run; waits end soon after the caller's `stop`
+    /// was raised.
     pub fn new(collective: &'c mut dyn Collective, joined: &Joined, stop: Arc<AtomicBool>) -> Self {
         let participants = joined.plan.participants();
         let round_timeout = joined.config.round_timeout;
@@ -65,12 +66,11 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// Brings every node's window to the master; elsewhere the result is empty. Ranks that are no
-    /// node take part with nothing, and return at once. `window` is the length of the windows in
-    /// force.
+    /// Gathers every node's window at the master; elsewhere the result is empty. Ranks that are not
+    /// a node contribute nothing and return at once. `window` is the length of the current windows.
     ///
     /// # Errors
-    /// Names the rank that is late or gone, or whose bytes are wrong.
+    /// Names a rank that is late or gone, or whose message is invalid.
     pub fn gather(&mut self, own: Option<&NodeWindowData>, window: Duration) -> Result<Vec<NodeWindowData>, Error> {
         let payload = own.map(wire::encode).unwrap_or_default();
         // Who comes to the root anew finds out only then that it hangs, and is to find it out when
@@ -86,11 +86,11 @@ impl<'c> Exchange<'c> {
         present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
     }
 
-    /// Brings every node's window to every rank; also says which ranks take part. Ranks that are no
-    /// node take part without one. `window` is the length of the windows in force.
+    /// Gathers every node's window at every rank; also returns which ranks take part. Ranks that
+    /// are not a node contribute none. `window` is the length of the current windows.
     ///
     /// # Errors
-    /// As [`Self::gather`]; also when a window is of another round.
+    /// Errors of [`Self::gather`]; also if a window is from another round.
     pub fn allgather(
         &mut self,
         own: Option<&NodeWindowData>,
@@ -113,11 +113,12 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// In time-based rounds, before the first: those who may take the root's place are told who is
-    /// there. Given at the root; None elsewhere on ranks that may not.
+    /// In time-based rounds, before the first: tells potential successors of the root which ranks
+    /// are present. `present` is given at the root; returns `None` elsewhere on ranks that are not
+    /// successors.
     ///
     /// # Errors
-    /// When it does not come.
+    /// Returns an error if it does not arrive.
     pub fn tell_successors(&mut self, present: Option<&Present>, window: Duration) -> Result<Option<Present>, Error> {
         if self.successors.is_empty() {
             return Ok(None);
@@ -134,11 +135,11 @@ impl<'c> Exchange<'c> {
         if self.at_root() { Ok(None) } else { wire::decode(&told, self.collective.root()) }
     }
 
-    /// Brings the master's word to every rank, its shadow to `standby` alone. Both are given at the
-    /// master.
+    /// Broadcasts the master's message to every rank, and its shadow only to `standby`. Both are
+    /// given at the master.
     ///
     /// # Errors
-    /// When it does not come, or is of another round than `round_id`.
+    /// Returns an error if it does not arrive, or is from another round than `round_id`.
     pub fn broadcast(
         &mut self,
         own: Option<Broadcast>,
@@ -151,11 +152,11 @@ impl<'c> Exchange<'c> {
         if got == round_id { Ok(broadcast) } else { Err(Error::Sequence { expected: round_id, got }) }
     }
 
-    /// As [`Self::broadcast`], of whatever round is next: a rank that has just come back does not
-    /// know it.
+    /// Receives the next broadcast, of any round: a rank that has just returned does not know the
+    /// round.
     ///
     /// # Errors
-    /// When it does not come.
+    /// Returns an error if it does not arrive.
     pub fn next_broadcast(
         &mut self,
         own: Option<Broadcast>,
@@ -180,7 +181,7 @@ impl<'c> Exchange<'c> {
         own.map_or_else(|| wire::decode(&bytes, root), Ok)
     }
 
-    /// What each rank is told: the shadow goes to the one that stands by.
+    /// Prepares each rank's message; only the standby receives the shadow.
     fn parts(&mut self, own: &Broadcast, standby: Option<Rank>) {
         let all = wire::encode(&own.without_shadow());
         let tells_attendants = matches!(own, Broadcast::Solved(told) if told.attendants.is_some());
@@ -199,21 +200,20 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// The rank that takes the master's place when it is lost: the next in the line that is
-    /// `steady`.
+    /// Returns the rank that takes over if the master is lost: the next successor that is `steady`.
     pub fn standby(&self, steady: impl Fn(Rank) -> bool) -> Option<Rank> {
         let own = self.successors.iter().position(|rank| *rank == self.collective.rank());
         let after = own.map_or(0, |place| place + 1);
         self.successors[after..].iter().copied().find(|rank| steady(*rank))
     }
 
-    /// Whether this error means that the master is lost, and another rank may take its place.
+    /// Returns true if this error means that the master is lost and another rank may take over.
     pub fn master_is_lost(&self, error: &Error) -> bool {
         self.hears_no_master(error) && !self.successors.is_empty()
     }
 
-    /// Whether this error means that another rank than this is the master, and is lost or did not
-    /// come in time.
+    /// Returns true if this error means that the master is another rank, which is lost or did not
+    /// send in time.
     fn hears_no_master(&self, error: &Error) -> bool {
         let root = self.collective.root();
         let lost = match error {
@@ -224,30 +224,30 @@ impl<'c> Exchange<'c> {
         lost && root != self.collective.rank()
     }
 
-    /// After that: whether the master is there all the same, because only this rank's connection
-    /// broke. One that says nothing is not asked.
+    /// After that error: returns true if the master is alive and only this rank's connection broke.
+    /// A master that is silent is not asked.
     pub fn master_is_there(&mut self, error: &Error) -> bool {
         matches!(error, Error::Collective(collective::Error::Lost { .. })) && self.collective.root_is_there()
     }
 
-    /// Whether this error means that this rank has lost its connection to the others, whoever the
-    /// master is, or that they went on without it.
+    /// Returns true if this error means that this rank has lost its connection to the others,
+    /// whichever is the master, or that they continued without it.
     pub fn connection_is_lost(&self, error: &Error) -> bool {
         use collective::Error::{Dismissed, Minority};
         let is_outside = matches!(error, Error::Collective(Dismissed { .. } | Minority { .. }));
         self.hears_no_master(error) || (is_outside && self.collective.root() != self.collective.rank())
     }
 
-    /// The way to the others itself.
+    /// Returns the underlying collective.
     pub fn collective(&mut self) -> &mut dyn Collective {
         self.collective
     }
 
-    /// Settles with the others that took part last (`there`, for each rank), who is the master in
-    /// place of one that is lost.
+    /// Agrees with the ranks that took part last (`there`, for each rank) on the new master after
+    /// one was lost.
     ///
     /// # Errors
-    /// When too few find each other.
+    /// Returns an error if too few ranks find each other.
     pub fn succeed(&mut self, there: &[bool], window: Duration) -> Result<Rank, Error> {
         // Ranks that the master told of the round still notice its loss a window after those that
         // it did not.
@@ -256,28 +256,28 @@ impl<'c> Exchange<'c> {
         Ok(self.collective.succeed(there, late_by, &deadline)?)
     }
 
-    /// Whether the master has hung up: this rank need not wait for the end of its window to learn
-    /// it.
+    /// Returns true if the master has disconnected, so that this rank need not wait for the end of
+    /// its window to notice.
     pub fn master_has_gone(&mut self) -> bool {
         !self.successors.is_empty() && !self.at_root() && self.collective.root_has_gone()
     }
 
-    /// At the root, which found so many ranks `here` that were as many `before`: if less than half
-    /// are left, looks whether the others have met without it.
+    /// At the root, which has `here` of `before` ranks left: if these are fewer than half, checks
+    /// whether the others have formed a group without it.
     ///
     /// # Errors
-    /// [`Error::Superseded`] when they have.
+    /// [`Error::Superseded`] if they have.
     pub fn check_not_superseded(&mut self, before: u32, here: u32) -> Result<(), Error> {
         let other = if 2 * here < before { self.collective.superseded_by() } else { None };
         other.map_or(Ok(()), |rank| Err(Error::Superseded { rank, here, before }))
     }
 
-    /// After that: what the master that is lost decided last, for all who have missed it. `last` is
-    /// what this rank was told last. None where nobody has missed anything, or nothing was decided
-    /// yet.
+    /// After that: distributes the lost master's last decision to all that missed it. `last` is
+    /// what this rank received last. Returns `None` if no rank has missed anything, or nothing was
+    /// decided yet.
     ///
     /// # Errors
-    /// When the ranks do not answer.
+    /// Returns an error if the ranks do not answer.
     pub fn last_decided(
         &mut self,
         last: Option<&Broadcast>,
@@ -324,100 +324,100 @@ impl<'c> Exchange<'c> {
         wire::decode(&newest, root)
     }
 
-    /// A round is over, and another follows.
+    /// Ends a round that another follows.
     ///
     /// # Errors
-    /// When the system refuses what that needs.
+    /// Returns an error if the system refuses the necessary resources.
     pub fn round_is_over(&mut self) -> Result<(), Error> {
         Ok(self.collective.round_is_over()?)
     }
 
-    /// Whether what the master says between rounds reaches the others.
+    /// Returns true if the master's messages between rounds reach the others.
     pub fn hears_between_rounds(&self) -> bool {
         !self.per_round
     }
 
-    /// Says something beside the rounds: the root to all, another rank to the root. False where the
-    /// backend carries no words.
+    /// Sends a message outside of rounds: the root to all, another rank to the root. Returns false
+    /// if the backend carries no such messages.
     ///
     /// # Errors
-    /// When the backend has failed.
+    /// Returns an error if the backend has failed.
     pub fn say(&mut self, word: &Word) -> Result<bool, Error> {
         Ok(self.collective.call(&wire::encode(word))?)
     }
 
-    /// What was said to this rank since this was last asked. Moves on what the backend has under
-    /// way.
+    /// Removes and returns the messages received since the previous call. Also drives pending
+    /// operations of the backend.
     ///
     /// # Errors
-    /// When the backend has failed, or names the rank whose bytes are wrong.
+    /// Returns an error if the backend has failed, or names the rank whose message is invalid.
     pub fn words(&mut self) -> Result<Vec<(Rank, Word)>, Error> {
         let said = self.collective.calls()?;
         let kept = std::mem::take(&mut self.kept);
         kept.into_iter().chain(said).map(|(rank, bytes)| Ok((rank, wire::decode(&bytes, rank)?))).collect()
     }
 
-    /// Words that came while an operation waited are among the next [`Self::words`].
+    /// Returns messages that arrived while an operation was waiting with the next [`Self::words`].
     pub fn hear_again(&mut self, kept: Vec<Call>) {
         self.kept.extend(kept);
     }
 
-    /// From now on the backend does this while an operation waits.
+    /// Makes the backend do this work while an operation waits.
     pub fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
         self.collective.work_while_waiting(work);
     }
 
-    /// The rank that gathers and decides.
+    /// Returns the rank that gathers and decides.
     pub fn root(&self) -> Rank {
         self.collective.root()
     }
 
-    /// Whether this rank is the root.
+    /// Returns true if this rank is the root.
     pub fn at_root(&self) -> bool {
         self.collective.rank() == self.collective.root()
     }
 
-    /// At the root: serialised bytes of the last gather, and of the last decision, to all ranks
-    /// where each is told its own.
+    /// At the root: returns the serialised sizes of the last gather and of the last decision, to
+    /// all ranks if each is sent its own.
     pub fn message_bytes(&self) -> [usize; 2] {
         [self.gathered_bytes, self.decision_bytes]
     }
 
-    /// What the backend has carried so far.
+    /// Returns the backend's traffic so far.
     pub fn traffic(&self) -> Traffic {
         self.collective.traffic()
     }
 
-    /// At the root: from now on the run goes on without ranks that are lost, where the backend can;
-    /// who comes back is told this.
+    /// At the root: makes the run continue without lost ranks from now on, if the backend supports
+    /// it; returning ranks receive this notice.
     ///
     /// # Errors
-    /// When the system refuses what that needs.
+    /// Returns an error if the system refuses the necessary resources.
     pub fn go_on_without_lost(&mut self, notice: &Notice) -> Result<(), Error> {
         Ok(self.collective.go_on_without_lost(wire::encode(notice))?)
     }
 
-    /// At the root: who has left, and who asks to come back.
+    /// At the root: returns which ranks have left, and which ask to return.
     pub fn attendance(&mut self) -> Attendance {
         self.collective.attendance()
     }
 
-    /// At the root: from now on nobody comes back.
+    /// At the root: admits no rank from now on.
     pub fn let_nobody_back(&mut self) {
         self.collective.let_nobody_back();
     }
 
-    /// At the root: lets a rank take part again, or says why not. True when it does.
+    /// At the root: admits a rank again, or states why not. Returns true if it is admitted.
     pub fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
         self.collective.admit(rank, verdict)
     }
 
-    /// Returns when every rank has come here.
+    /// Waits until every rank has called this.
     ///
     /// # Errors
-    /// Names the rank that did not come.
+    /// Names a rank that did not.
     ///
-    /// `longest` is what a rank may do before it comes.
+    /// `longest` is the time that a rank may need before it calls this.
     pub fn meet(&mut self, window: Duration, longest: StdDuration) -> Result<(), Error> {
         let everyone = vec![true; self.collective.size()];
         let deadline = self.deadline_after(window, longest);
@@ -426,11 +426,11 @@ impl<'c> Exchange<'c> {
         Ok(())
     }
 
-    /// Brings every rank's account to the root, where those of absent ranks are empty; elsewhere
-    /// the result is empty.
+    /// Gathers every rank's account at the root, with empty ones for absent ranks; elsewhere the
+    /// result is empty.
     ///
     /// # Errors
-    /// Names the rank that is late or gone, or whose bytes are wrong.
+    /// Names a rank that is late or gone, or whose message is invalid.
     pub fn accounts(
         &mut self,
         own: &RankAccount,
@@ -446,36 +446,37 @@ impl<'c> Exchange<'c> {
         self.frames.iter().enumerate().map(account).collect()
     }
 
-    /// This rank.
+    /// Returns this rank.
     pub fn rank(&self) -> Rank {
         self.collective.rank()
     }
 
-    /// Whether a launcher signals all ranks at once, and kills them soon after.
+    /// Returns true if the launcher signals all ranks at once and kills them soon after.
     pub fn signals_reach_all(&self) -> bool {
         self.collective.signals_reach_all()
     }
 
-    /// How long to wait for the others. Their windows end up to half a window later than this one
-    /// where a clock jumped, and a rank that is no node has yet to wait for the whole window.
+    /// Returns how long to wait for the others. Their windows end up to half a window later than
+    /// this one if a clock jumped, and a rank that is not a node still has to wait for the whole
+    /// window.
     ///
-    /// A signal to this rank alone must not end the run in an error: the others come at their
+    /// A signal to this rank alone must not end the run with an error: the others arrive at their
     /// window's end and learn of it then. Under a launcher that signals all ranks at once (mpirun,
-    /// which kills a second later) they come at once, and whoever is missing is named before that.
+    /// which kills a second later) they arrive at once, and a missing rank is named before that.
     fn deadline(&self, window: Duration) -> Deadline {
         self.deadline_in(self.round_limit(window), window)
     }
 
-    /// As [`Self::deadline`], where the others first do what may take `longest`.
+    /// Returns the deadline if the others first do something that may take `longest`.
     fn deadline_after(&self, window: Duration, longest: StdDuration) -> Deadline {
         let deadline = self.deadline(window);
         // A launcher that kills soon waits for nobody.
         if self.collective.signals_reach_all() { deadline } else { deadline.extended(longest) }
     }
 
-    /// How long to wait for the root's word. It may wait for a rank that is gone, twice: for its
-    /// window, and until it takes what it is told; a rank that is no node waits from the window's
-    /// beginning on. The root knows who is missing, so it speaks first.
+    /// Returns how long to wait for the root's message. The root may wait for a missing rank twice:
+    /// for its window, and until that accepts the message; a rank that is not a node waits from the
+    /// beginning of the window. The root knows which rank is missing, so it reports first.
     fn deadline_of_the_roots_word(&self, window: Duration) -> Deadline {
         let limit = 2 * self.round_limit(window) + 2 * nanos(window);
         let mut deadline = self.deadline_in(limit, window);
@@ -499,16 +500,18 @@ impl<'c> Exchange<'c> {
     }
 }
 
-/// Whether every rank is told every node's estimate. Where nobody has said, a small group is.
+/// Returns true if every rank is sent every node's estimate. By default this depends on the size of
+/// the group.
 fn shares_rounds(joined: &Joined) -> bool {
     joined.config.share_rounds.unwrap_or(joined.ranks * joined.plan.nodes() <= SHARED_ESTIMATES_MAX)
 }
 
-/// By how much ranks may notice the loss of the master apart, beside their windows.
+/// Largest difference between the times at which ranks notice the loss of the master, apart from
+/// their windows.
 const NOTICED_APART: StdDuration = StdDuration::from_secs(5);
 
-/// Estimates that the root sends in a round where everybody is told all: 256 ranks of 256 nodes,
-/// some 7 MB.
+/// Most estimates that the root sends in a round in which all ranks are sent everything: 256 ranks
+/// of 256 nodes, some 7 MB.
 const SHARED_ESTIMATES_MAX: usize = 1 << 16;
 
 fn nanos(span: Duration) -> StdDuration {

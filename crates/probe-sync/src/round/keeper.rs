@@ -28,12 +28,12 @@ pub(crate) struct Keeper {
     recorder: Recorder,
     attendants: Attendants,
     latency: StdDuration,
-    /// The folder of its own in which a rank goes on that took a lost master's place.
+    /// Own folder of a rank that took over from a lost master.
     taken_over_in: Option<PathBuf>,
 }
 
 impl Keeper {
-    /// For a run that begins now.
+    /// Creates the records of a run that begins now.
     pub fn new(joined: &Joined, mut recorder: Recorder, hellos: Vec<Hello>) -> Self {
         let attendants = Attendants::new(joined, hellos);
         let limit = joined.config.start_timeout.unwrap_or_default();
@@ -41,11 +41,11 @@ impl Keeper {
         Self { recorder, attendants, latency: StdDuration::ZERO, taken_over_in: None }
     }
 
-    /// For a run that goes on under this rank, in the place of another: files of its own, in a
-    /// folder of its own, begin with the first round that it decides.
+    /// Creates the records of a run that this rank continues after another master: files in a
+    /// folder of their own, from the first round that it decides.
     ///
     /// # Errors
-    /// When a file cannot be made.
+    /// Returns an error if a file cannot be created.
     pub fn take_over(joined: &Joined, rank: Rank, present: Present, taken_over: TakenOver) -> Result<Self, Error> {
         let out = joined.config.out.join(format!("rank{rank}-from-round{}", taken_over.first_round));
         let directory = RunDirectory::claim(&out)?;
@@ -63,91 +63,90 @@ impl Keeper {
         Ok(Self { recorder, attendants, latency: StdDuration::ZERO, taken_over_in: Some(out) })
     }
 
-    /// The ranks that are gone.
+    /// Returns the ranks that are gone.
     pub fn away(&self) -> Vec<Rank> {
         self.attendants.away()
     }
 
-    /// Where this rank goes on in a lost master's place.
+    /// Returns the folder in which this rank continues after taking over from a lost master.
     pub fn taken_over_in(&self) -> Option<&Path> {
         self.taken_over_in.as_deref()
     }
 
-    /// What those must be told of the ranks who could take this one's place, if they do not know
-    /// it.
+    /// Returns the state of the ranks for potential successors, unless they have it already.
     pub fn for_successors(&mut self) -> Option<Present> {
         self.attendants.for_successors()
     }
 
-    /// How many ranks take part, this one among them.
+    /// Returns the number of ranks present, including this one.
     pub fn here(&self) -> u32 {
         self.attendants.here()
     }
 
-    /// Whether a rank is there as it was from the start.
+    /// Returns true if a rank has been present from the start.
     pub fn is_steady(&self, rank: Rank) -> bool {
         self.attendants.is_steady(rank)
     }
 
-    /// Keeps a round that the master before decided last, and that others have missed.
+    /// Records a round that the previous master decided last, and that others have missed.
     pub fn record_missed(&mut self, round: &GlobalWindowData) {
         self.recorder.record(round, StdDuration::ZERO);
     }
 
-    /// Takes down who has left, and decides on who asks to come back: the nodes that all are to be
-    /// told of.
+    /// Records which ranks have left, and decides on those that ask to return. Returns the nodes to
+    /// announce to all.
     ///
     /// # Errors
-    /// When nobody could come back any more.
+    /// Returns an error if no rank could return any longer.
     pub fn attend(&mut self, round_id: RoundId, exchange: &mut Exchange<'_>) -> Result<Vec<Back>, Error> {
         self.attendants.attend(round_id, exchange, &mut self.recorder)
     }
 
-    /// Takes down who has left, where nobody can come back.
+    /// Records which ranks have left, if none can return.
     pub fn take_down(&mut self, round_id: RoundId, exchange: &mut Exchange<'_>) {
         self.attendants.take_down(round_id, exchange, &mut self.recorder);
     }
 
-    /// What ranks that come back are told.
+    /// Returns the notice for returning ranks.
     pub fn notice(&self) -> &Notice {
         self.attendants.notice()
     }
 
-    /// Keeps a round that was solved `latency` after the end of the root's own window; when this
-    /// returns, a killed process cannot lose it.
+    /// Records a round that was solved `latency` after the end of the root's own window; once this
+    /// returns, killing the process cannot lose it.
     pub fn record(&mut self, solved: SolvedRound, latency: StdDuration) {
         self.latency = latency;
         self.recorder.record(&solved.data, latency);
         self.recorder.keep(&solved.data, solved.edges);
     }
 
-    /// The folder of the run's files.
+    /// Returns the folder of the run's files.
     pub fn folder(&self) -> &OwnFolder {
         self.recorder.folder()
     }
 
-    /// What metrics tell of ranks that are late.
+    /// Updates the metrics of late ranks.
     pub fn late(&mut self, totals: &Totals) {
         self.recorder.late(totals);
     }
 
-    /// What can wait until all ranks have the round.
+    /// Does the work that can wait until all ranks have the round.
     pub fn after_broadcast(&mut self, observed: &Observed<'_>) {
         let _scope = probe_sync_record::scope!(probe_sync_record::Kind::Io, "files");
         self.recorder.refresh_metrics(self.latency, observed);
     }
 
-    /// Time from the end of the root's own window to the last solved round: its fits, the gather
-    /// and the graph.
+    /// Returns the time from the end of the root's own window to the last solved round: its fits,
+    /// the gather and the graph.
     pub fn latency(&self) -> StdDuration {
         self.latency
     }
 
-    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds
+    /// Creates and writes the report. Without accounts (the run failed) it covers finished rounds
     /// only.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn report(
         self,
         accounts: &[RankAccount],

@@ -13,7 +13,7 @@ use super::messages::Word;
 use crate::Error;
 
 impl Rounds<'_> {
-    /// Tells the root of this rank's arrivals, or at the root finds who is late.
+    /// Reports this rank's arrivals to the root, or, at the root, detects late ranks.
     pub(super) fn look_for_late(&mut self) -> Result<(), Error> {
         let mut late = self.side.late();
         for said in late.take(self.control.late()) {
@@ -24,14 +24,13 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// From now on the backend does so while an operation waits.
+    /// Makes the backend do the same while an operation waits.
     pub(super) fn look_for_late_while_waiting(&mut self) {
         let side: Arc<dyn SideWork> = self.side.clone();
         self.exchange.work_while_waiting(side);
     }
 
-    /// At the root: takes in what a round says of the ranks' clocks, and tells the metrics of late
-    /// ranks.
+    /// At the root: updates the ranks' clocks from a round, and the metrics of late ranks.
     pub(super) fn follow_late(&mut self, round: &GlobalWindowData) {
         let Some(keeper) = &mut self.keeper else { return };
         let mut late = self.side.late();

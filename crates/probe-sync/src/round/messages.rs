@@ -10,77 +10,78 @@ use super::standby::{Present, Shadow};
 use crate::clock::Above;
 use crate::join::Back;
 
-/// What the master sends to all ranks at the end of a round.
+/// Message of the master to all ranks at the end of a round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Broadcast {
-    /// The solved round, with the decision about the next one.
+    /// The solved round, with the decision about the next.
     Solved(Box<Told>),
-    /// The run ends here; the window under way was too short to be solved.
+    /// The run ends here; the current window was too short to be solved.
     Ended {
         /// The round that was not solved.
         round_id: RoundId,
     },
 }
 
-/// What a rank is told of a solved round.
+/// Content of a broadcast about a solved round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Told {
     /// The round, or this rank's part of it.
     pub round: GlobalWindowData,
-    /// The nodes that probe again from now on.
+    /// Nodes that probe again from now on.
     pub back: Vec<Back>,
-    /// Ranks that take no part. Only those who do can have another master when this one is lost.
+    /// Ranks that do not take part. Only present ranks can get another master when this one is
+    /// lost.
     pub away: Vec<Rank>,
-    /// For the rank that takes the master's place when it is lost; in time-based rounds for those
-    /// that have missed the round.
+    /// For the rank that takes over if the master is lost; in time-based rounds for those that have
+    /// missed the round.
     pub shadow: Option<Shadow>,
-    /// For all that could, when it has changed: who is there.
+    /// For all potential successors, if it has changed: which ranks are present.
     pub attendants: Option<Present>,
-    /// In a region: what its reference's clock says of the reference of all.
+    /// In a region: relation of its reference's clock to the global reference.
     pub above: Option<Above>,
 }
 
-/// What is said beside the rounds.
+/// A message outside of rounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Word {
-    /// To the master: somebody asks this of the run.
+    /// To the master: a request to the run.
     Asks(Request),
     /// From the master: the window of this round ends at this instant (ROUND_END).
     RoundEnds {
-        /// The round under way.
+        /// The current round.
         round_id: RoundId,
-        /// On the reference clock.
+        /// Time on the reference clock.
         at: Timestamp<Reference>,
     },
-    /// From the root, where rounds have no master: somebody asked the run to end.
+    /// From the root, if rounds have no master: the end of the run was requested.
     RunEnds,
-    /// What a caller says to the others.
+    /// A note of a caller to the others.
     Note(Vec<u8>),
     /// To the root: a rank's arrivals ([`crate::late`]).
     Arrivals(Vec<u8>),
-    /// From the root: who is late.
+    /// From the root: the late ranks.
     Late(Vec<u8>),
 }
 
 impl Broadcast {
-    /// A solved round, without a shadow.
+    /// Creates the broadcast of a solved round, without a shadow.
     pub fn solved(round: GlobalWindowData, back: Vec<Back>, away: Vec<Rank>) -> Self {
         Self::Solved(Box::new(Told { round, back, away, shadow: None, attendants: None, above: None }))
     }
 
-    /// What a rank of `node` is told of it, where not everybody is told all.
+    /// Returns the message for a rank of `node`, if ranks are sent only their own part.
     pub fn part_of(&self, node: NodeId) -> Self {
         self.of_all(|round| round.part_of(node))
     }
 
-    /// What everybody is told of it, with this part of the round.
+    /// Returns the common message with this part of the round.
     fn of_all(&self, part: impl FnOnce(&GlobalWindowData) -> GlobalWindowData) -> Self {
         let Self::Solved(told) = self else { return Self::Ended { round_id: self.round_id() } };
         let (back, away, above) = (told.back.clone(), told.away.clone(), told.above);
         Self::Solved(Box::new(Told { round: part(&told.round), back, away, shadow: None, attendants: None, above }))
     }
 
-    /// What the other ranks are told that could take the master's place.
+    /// Returns the message for the other potential successors.
     pub fn with_attendants(&self) -> Self {
         let mut told = self.without_shadow();
         if let (Self::Solved(own), Self::Solved(told)) = (self, &mut told) {
@@ -89,12 +90,12 @@ impl Broadcast {
         told
     }
 
-    /// What ranks are told that do not take the master's place.
+    /// Returns the message for ranks that do not take over.
     pub fn without_shadow(&self) -> Self {
         self.of_all(Clone::clone)
     }
 
-    /// Which round it is about.
+    /// Returns the round that the message concerns.
     pub fn round_id(&self) -> RoundId {
         match self {
             Self::Solved(told) => told.round.round_id,

@@ -66,81 +66,82 @@ use crate::report::parts::{Part, Parts};
 pub(crate) struct Rounds<'c> {
     mode: RoundMode,
     exchange: Exchange<'c>,
-    /// Where this rank is a node.
+    /// The node of this rank, if it is one.
     node: Option<Node>,
-    /// The node that this rank is or follows.
+    /// The rank's node, or the node that it follows.
     own: NodeId,
-    /// Where rounds are decided: at the master, or everywhere.
+    /// Decides rounds: at the master, or on every rank.
     decider: Option<Box<Decider>>,
-    /// At the root.
+    /// The records, at the root.
     keeper: Option<Box<Keeper>>,
-    /// On the rank that takes the master's place when it is lost.
+    /// The standby, on the rank that takes over if the master is lost.
     standby: Option<Box<Standby>>,
-    /// On all that could: who is there.
+    /// On all potential successors: which ranks are present.
     attendants: Option<Present>,
-    /// In time-based rounds: what the last one was solved of.
+    /// In time-based rounds: the windows from which the last round was solved.
     last_windows: Vec<NodeWindowData>,
     joined: Arc<Joined>,
     control: Control,
     /// Whether the node starts exchanges.
     probing: Probing,
-    /// Keeps global clocks right, where some are wanted.
+    /// Keeps global clocks up to date, if there are any.
     feed: Option<Feed>,
     timeline: Timeline,
     stop: Stop,
-    /// The owner's: raised while the node is to start no exchanges.
+    /// The owner's flag: raised while the node must not start exchanges.
     pause: Arc<AtomicBool>,
-    /// The round under way.
+    /// The current round.
     round_id: RoundId,
     window: WindowPlan,
     pace: Pace,
     configured_window: Duration,
-    /// How long windows that nobody decides about go on.
+    /// Duration of a run with windows but no rounds.
     duration: Option<Duration>,
-    /// How long a node lets its exchanges end.
+    /// How long a node waits for its exchanges to end.
     end_limit: StdDuration,
-    /// What this rank was told last.
+    /// The last broadcast received by this rank.
     last: Option<Box<Told>>,
     ended: bool,
     begun: (Instant, StdDuration),
-    /// When the run began, as the master's clock has it.
+    /// Start of the run on the master's clock.
     masters_begin: Instant,
-    /// Which rank is late.
+    /// Detection of late ranks.
     side: Arc<Side>,
-    /// When the root decided on the window under way, on its node's clock.
+    /// When the root decided on the current window, on its node's clock.
     decided_at: Option<(NodeId, Timestamp<System>)>,
 }
 
-/// What a rank brings to its rounds besides the way to the others.
+/// What a rank needs for its rounds besides the connection to the others.
 pub(crate) struct Setup {
     pub node: Option<Node>,
-    /// The node that this rank is or follows.
+    /// The rank's node, or the node that it follows.
     pub own: NodeId,
     pub decider: Option<Box<Decider>>,
     pub keeper: Option<Box<Keeper>>,
-    /// Where this rank could take the master's place, and its rounds do not tell who is there.
+    /// If this rank is a potential successor and its rounds do not convey it: which ranks are
+    /// present.
     pub attendants: Option<Present>,
     pub feed: Option<Feed>,
     pub stop: Stop,
     pub pause: Arc<AtomicBool>,
     pub requests: Requests,
     pub notes: Notes,
-    /// At a region's master: what the run among the masters says of its clock.
+    /// At a region's master: the state of its clock in the run among the masters.
     pub timeline: Timeline,
     pub side: Arc<Side>,
 }
 
-/// Who keeps a node from starting exchanges.
+/// Reasons why a node does not start exchanges.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct Probing {
-    /// This rank's owner.
+    /// Paused by this rank's owner.
     paused_here: bool,
-    /// The decision.
+    /// Paused by the decision.
     paused_everywhere: bool,
 }
 
 impl<'c> Rounds<'c> {
-    /// The rounds of a run that begins now.
+    /// Creates the rounds of a run that begins now.
     pub fn new(joined: &Arc<Joined>, mut exchange: Exchange<'c>, setup: Setup) -> Self {
         let Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline, side } =
             setup;
@@ -183,11 +184,11 @@ impl<'c> Rounds<'c> {
         }
     }
 
-    /// Goes through the next round; false, and nothing happens, when the run has ended. Where there
-    /// are no rounds it returns at the end.
+    /// Runs the next round; returns false, without effect, if the run has ended. Without rounds it
+    /// returns at the end of the run.
     ///
     /// # Errors
-    /// The first error; finished rounds are in the files by then.
+    /// The first error; the results of finished rounds are in the files by then.
     pub fn advance(&mut self) -> Result<bool, Error> {
         while !self.ended {
             let paused_here = self.pause.load(Ordering::Relaxed);
@@ -206,8 +207,8 @@ impl<'c> Rounds<'c> {
         Ok(false)
     }
 
-    /// Waits until the window has ended, reading the clocks in its middle, and cuts it where this
-    /// rank is a node.
+    /// Waits until the window has ended, reading the clocks in its middle, and cuts it if this rank
+    /// is a node.
     fn end_window(&mut self, parts: &mut Parts) -> Result<(Option<NodeWindowData>, Instant), Error> {
         parts.time(Part::Wait, || self.wait_for_end())?;
         let retries = self.exchange.traffic().retries;
@@ -231,7 +232,7 @@ impl<'c> Rounds<'c> {
         }
     }
 
-    /// Waits until so much of the window is left, hearing what is asked meanwhile; a stop cuts the
+    /// Waits until this much of the window is left, processing requests meanwhile; a stop cuts the
     /// wait short.
     fn wait_for(&mut self, left_over: impl Fn(&WindowPlan) -> Duration) -> Result<(), Error> {
         loop {
@@ -254,7 +255,7 @@ impl<'c> Rounds<'c> {
         }
     }
 
-    /// Brings what was asked here to the master, and hears what others say.
+    /// Sends this rank's requests to the master, and processes received messages.
     fn look(&mut self) -> Result<(), Error> {
         self.exchange.hear_again(self.side.kept());
         let mut here = Here {
@@ -272,8 +273,7 @@ impl<'c> Rounds<'c> {
         self.look_for_late()
     }
 
-    /// One round with the master there is, or with the one that takes its place when it is lost
-    /// meanwhile.
+    /// Runs one round with the current master, or with its successor if it is lost meanwhile.
     fn round(&mut self, own: Option<&NodeWindowData>, closed: Instant, parts: &mut Parts) -> Result<bool, Error> {
         let (round_id, mut masters_lost) = (self.round_id, Vec::new());
         // Bounded: every time round there is one rank less to be the master.
@@ -366,7 +366,7 @@ impl<'c> Rounds<'c> {
         Ok(goes_on)
     }
 
-    /// The next window is as long as this one; the run ends when its time is over or somebody asks.
+    /// Keeps the length of the window; the run ends when its time is over or on request.
     fn no_round(&mut self) {
         let half = StdDuration::from_nanos(self.configured_window.as_ns().unsigned_abs() / 2);
         let over = self.duration.is_some_and(|duration| {
@@ -378,8 +378,8 @@ impl<'c> Rounds<'c> {
         self.window = WindowPlan::first(&next, None, None);
     }
 
-    /// Solves the round where this rank decides, and keeps it at the root; None when the run ends
-    /// without it. `master` is what the master's clock says.
+    /// Solves the round if this rank decides, and records it at the root; `None` if the run ends
+    /// without it. `master` holds the master's times.
     fn decide(
         &mut self,
         windows: &[NodeWindowData],
@@ -432,7 +432,7 @@ impl<'c> Rounds<'c> {
         self.probing = probing;
     }
 
-    /// Makes ready for the round after the one that was broadcast; false when none comes.
+    /// Prepares for the round after the one that was broadcast; returns false if there is none.
     fn follow(&mut self, broadcast: Broadcast) -> Result<bool, Error> {
         let Broadcast::Solved(mut told) = broadcast else {
             self.ended = true;
@@ -469,32 +469,32 @@ impl<'c> Rounds<'c> {
         Ok(true)
     }
 
-    /// Ends the run on all ranks with the window under way.
+    /// Ends the run on all ranks with the current window.
     pub fn end_early(&self) {
         self.stop.raise();
     }
 
-    /// The last solved round.
+    /// Returns the last solved round.
     pub fn last(&self) -> Option<&GlobalWindowData> {
         self.last.as_ref().map(|told| &told.round)
     }
 
-    /// At the root: time from the end of its own window to the last solved round.
+    /// At the root: returns the time from the end of its own window to the last solved round.
     pub fn latency(&self) -> Option<StdDuration> {
         self.keeper.as_ref().map(|keeper| keeper.latency())
     }
 
-    /// At the master: the ranks that are gone.
+    /// At the master: returns the ranks that are gone.
     pub fn away(&self) -> Vec<probe_sync_collective::Rank> {
         self.keeper.as_ref().map_or_else(Vec::new, |keeper| keeper.away())
     }
 
-    /// Where this rank goes on in a lost master's place.
+    /// Returns the folder in which this rank continues after taking over from a lost master.
     pub fn taken_over_in(&self) -> Option<&Path> {
         self.keeper.as_ref()?.taken_over_in()
     }
 
-    /// Nothing comes any more: tells who reads the global clocks, and who asks.
+    /// Ends all updates: informs readers of the global clocks, and callers with pending requests.
     pub fn leave(&mut self, failed: bool) {
         if let Some(feed) = &mut self.feed {
             feed.end(failed);
@@ -502,7 +502,7 @@ impl<'c> Rounds<'c> {
         self.control.close("the run has ended");
     }
 
-    /// Whether the last round has been.
+    /// Returns true if the last round is over.
     pub fn ended(&self) -> bool {
         self.ended
     }

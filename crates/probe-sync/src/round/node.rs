@@ -32,28 +32,27 @@ pub(crate) struct Node {
     /// Takes snapshot pairs, with `tracer_clock`.
     sampler: Option<Sampler>,
     fit: FitOptions,
-    /// By node, as they are now.
+    /// Current state of the nodes, by number.
     nodes: Vec<Ready>,
-    /// Peers that it is to probe and whose ranks have not come yet.
+    /// Peers to be probed whose ranks have not joined yet.
     unmet: Vec<NodeId>,
-    /// Where it takes probes itself.
+    /// Address at which the node receives probes.
     own: SocketAddr,
-    /// Where the window under way began.
+    /// Start of the current window.
     window_start: Timestamp<System>,
     last_window: Option<Duration>,
-    /// Exchanges that no fit used, because their stamps came from another source than the window's
-    /// best.
+    /// Exchanges that no fit used because their stamp source differs from the window's best.
     left_out: u64,
-    /// When the decision about the window under way came.
+    /// When the decision about the current window arrived.
     decision_at: Option<Timestamp<System>>,
 }
 
 impl Node {
-    /// Starts probing, and taking snapshot pairs of `tracer` where there is one. A node that is
-    /// `back` goes on with the files of its earlier life.
+    /// Starts probing and, if `tracer` is given, taking snapshot pairs. A node that is `back`
+    /// continues the files of its earlier incarnation.
     ///
     /// # Errors
-    /// When a file or a thread cannot be made.
+    /// Returns an error if a file or a thread cannot be created.
     pub fn start(
         setup: ProberSetup,
         tracer: Option<TracerClock>,
@@ -110,47 +109,46 @@ impl Node {
         })
     }
 
-    /// How the writing of its windows and exchanges goes.
+    /// Returns the state of the files of its windows and exchanges.
     fn files(&self) -> impl Iterator<Item = &StreamState> {
         [Some(&self.windows), self.probes.as_ref()].into_iter().flatten().map(Stream::state)
     }
 
-    /// Which node it is.
+    /// Returns the node's number.
     pub fn id(&self) -> NodeId {
         self.node
     }
 
-    /// This node's system clock.
+    /// Returns the time of this node's system clock.
     pub fn now(&self) -> Timestamp<System> {
         self.prober.system_now()
     }
 
-    /// Sleeps so long, or until `stop` is raised.
+    /// Sleeps for `span`, or until `stop` is raised.
     ///
     /// # Errors
-    /// When the probe thread has ended.
+    /// Returns an error if the probe thread has ended.
     pub fn sleep(&mut self, span: Duration, stop: &Stop) -> Result<(), Error> {
         self.prober.wait(span, stop)
     }
 
-    /// Whether its system clock was stepped in the window under way, as far as that is known before
-    /// its end.
+    /// Returns true if its system clock was stepped in the current window, as far as that is known
+    /// before its end.
     pub fn stepped(&self) -> bool {
         self.prober.stepped()
     }
 
-    /// Where a window is cut short by a stop: how much longer it must go on, so that it tells
-    /// enough.
+    /// If a stop cuts a window short: returns how much longer it must last to contain enough data.
     pub fn missing(&self, stop: &Stop) -> Option<Duration> {
         let least = self.last_window.filter(|_| stop.raised())?;
         Some((least - (self.now() - self.window_start)).min(least))
     }
 
-    /// Cuts the window, fits its edges and keeps both. Also when it was cut. `planned` is where it
-    /// was to end; `control_retries` goes into it as it is.
+    /// Cuts the window, fits its edges and records both. Also returns when it was cut. `planned` is
+    /// its planned end; `control_retries` is stored unchanged.
     ///
     /// # Errors
-    /// When the probe thread has ended.
+    /// Returns an error if the probe thread has ended.
     pub fn close_window(
         &mut self,
         round_id: RoundId,
@@ -184,10 +182,10 @@ impl Node {
         Ok((data, closed))
     }
 
-    /// Probes at this pace from now on.
+    /// Adopts this pace.
     ///
     /// # Errors
-    /// When the cadence is not above zero.
+    /// Returns an error if the cadence is not above zero.
     pub fn follow(&mut self, pace: &Pace) -> Result<(), Error> {
         self.decision_at = Some(self.now());
         if self.prober.cadence() != pace.cadence {
@@ -198,7 +196,7 @@ impl Node {
         Ok(())
     }
 
-    /// Probes a node that is back, or has come late, where it is now.
+    /// Probes a node that has returned, or joined late, at its new address.
     pub fn meet_again(&mut self, back: &Back) {
         let Some(known) = self.nodes.get_mut(back.node.index()).filter(|_| back.node != self.node) else { return };
         known.clone_from(&back.ready);
@@ -210,7 +208,7 @@ impl Node {
         }
     }
 
-    /// Starts exchanges, or none for the time being.
+    /// Starts or suspends starting exchanges.
     pub fn set_probing(&mut self, probing: bool) {
         self.prober.set_probing(probing);
     }
@@ -220,19 +218,19 @@ impl Node {
         self.prober.stop_probing();
     }
 
-    /// Lets this node's exchanges end, once probing has stopped.
+    /// Waits until this node's exchanges have ended, once probing has stopped.
     ///
     /// # Errors
-    /// When the probe thread has ended.
+    /// Returns an error if the probe thread has ended.
     pub fn let_end(&mut self) -> Result<(), Error> {
         self.prober.let_end()
     }
 
-    /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact
+    /// Drains the network, once the exchanges of all nodes have ended, and returns the exact
     /// account.
     ///
     /// # Errors
-    /// What ended a thread early.
+    /// Returns the error that ended a thread early.
     pub fn finish(self) -> Result<RankAccount, Error> {
         let mut files: Vec<StreamState> = self.files().cloned().collect();
         let pairs = self.sampler.map(Sampler::finish).transpose()?;
@@ -248,7 +246,7 @@ impl Node {
     }
 }
 
-/// The exchanges of a window, by where their stamps were taken.
+/// Returns the number of exchanges of a window by stamp source.
 fn by_stamp(cut: &WindowCut) -> Vec<(StampSource, u32)> {
     let mut counts = std::collections::BTreeMap::new();
     for exchange in cut.edges.iter().flat_map(|edge| &edge.exchanges) {

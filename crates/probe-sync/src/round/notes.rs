@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probe_sync_collective::Rank;
 
-/// One rank's notes. Clones are one.
+/// Notes that one rank sends and receives. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Notes(Arc<Mutex<Kept>>);
 
@@ -20,35 +20,35 @@ pub struct Notes(Arc<Mutex<Kept>>);
 struct Kept {
     to_say: VecDeque<Vec<u8>>,
     heard: VecDeque<(Rank, Vec<u8>)>,
-    /// This rank was the master when its rounds looked last.
+    /// True if this rank was the master at the last check.
     leads: bool,
 }
 
 impl Notes {
-    /// Says a note: the master to all others, another rank to the master. Of more than [`KEPT_MAX`]
-    /// that wait the oldest is dropped.
+    /// Queues a note: from the master to all others, from another rank to the master. If more than
+    /// [`KEPT_MAX`] are waiting, the oldest is dropped.
     pub(crate) fn say(&self, note: Vec<u8>) {
         push(&mut self.lock().to_say, note);
     }
 
-    /// What was heard since this was last asked, and from whom.
+    /// Removes and returns the notes received since the previous call, with their senders.
     pub(crate) fn heard(&self) -> Vec<(Rank, Vec<u8>)> {
         self.lock().heard.drain(..).collect()
     }
 
-    /// Whether this rank is the master.
+    /// Returns true if this rank is the master.
     pub(crate) fn leads(&self) -> bool {
         self.lock().leads
     }
 
-    /// What is to be said, of a rank that is the master now or is not.
+    /// Removes and returns the queued notes; `leads` states whether this rank is the master now.
     pub(crate) fn take(&self, leads: bool) -> Vec<Vec<u8>> {
         let mut kept = self.lock();
         kept.leads = leads;
         kept.to_say.drain(..).collect()
     }
 
-    /// Notes that could not be said yet come before those that follow.
+    /// Returns unsent notes to the front of the queue.
     pub(crate) fn put_back(&self, notes: Vec<Vec<u8>>) {
         let mut kept = self.lock();
         for note in std::mem::take(&mut kept.to_say).into_iter().rev().chain(notes.into_iter().rev()).take(KEPT_MAX) {
@@ -56,7 +56,7 @@ impl Notes {
         }
     }
 
-    /// Somebody has said this.
+    /// Adds a received note.
     pub(crate) fn hear(&self, rank: Rank, note: Vec<u8>) {
         push(&mut self.lock().heard, (rank, note));
     }
@@ -73,5 +73,5 @@ fn push<T>(queue: &mut VecDeque<T>, one: T) {
     queue.push_back(one);
 }
 
-/// Notes that wait at most; a caller that nobody asks must not fill the memory.
+/// Most notes waiting, so that a caller that never collects them cannot exhaust the memory.
 const KEPT_MAX: usize = 4096;

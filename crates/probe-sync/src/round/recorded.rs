@@ -5,7 +5,7 @@ use crate::config::RoundMode;
 use crate::report::parts::Numbers;
 
 impl Rounds<'_> {
-    /// Of the round that begins.
+    /// Returns the numbers of the round that begins.
     pub(super) fn numbers(&self) -> Numbers {
         let root = (self.mode == RoundMode::Master).then(|| self.exchange.root() as u64);
         Numbers { round: self.round_id.0, root, ranks: self.joined.ranks as u64 }

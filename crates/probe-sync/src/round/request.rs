@@ -16,63 +16,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// What is asked of a run.
+/// A request to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// End the window under way now.
+    /// End the current window now.
     EndRound,
-    /// No node starts exchanges. All answer, rounds go on, and bounds grow.
+    /// Stop starting exchanges on all nodes. All still answer, rounds continue, and bounds grow.
     Pause,
     /// Resume probing on all nodes.
     Resume,
-    /// What follows belongs to this phase of an experiment, or to none any more.
+    /// Assign the following rounds to this phase of an experiment, or to none.
     Phase(Option<String>),
     /// End the run.
     Stop,
-    /// A node saw what spoils the window under way, and says what.
+    /// Report an observation, with a description, that spoils the current window.
     Anomaly(String),
 }
 
-/// What is asked of one rank, by any thread. Clones are one.
+/// Requests to one rank, from any thread. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Requests(Arc<Mutex<Queue>>);
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Asked>,
-    /// Why nothing can be asked any more.
+    /// Why no requests are accepted any longer.
     closed: Option<String>,
 }
 
-/// A request, and who waits for what becomes of it.
+/// A request with its waiting caller.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub request: Request,
     answer: Sender<Answer>,
 }
 
-/// From when on a request holds.
+/// When a request takes effect, or why it was refused.
 pub type Answer = Result<Since, String>;
 
-/// The first round for which it holds.
+/// The first round to which a request applies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Since {
     /// The round.
     pub round: RoundId,
-    /// Where its window begins on the reference clock.
+    /// Start of its window on the reference clock.
     #[serde(rename = "start_ns")]
     pub start: Timestamp<Reference>,
 }
 
-/// Waits for what becomes of a request.
+/// Waits for the answer to a request.
 #[derive(Debug)]
 pub struct Ticket(Mutex<Receiver<Answer>>);
 
 impl Request {
-    /// A phase of this name.
+    /// Returns the request for a phase of this name.
     ///
     /// # Errors
-    /// What is wrong with the name.
+    /// States what is wrong with the name.
     pub fn phase(name: &str) -> Result<Self, String> {
         if name.is_empty() || name.len() > PHASE_MAX || name.chars().any(char::is_control) {
             return Err(format!(
@@ -83,7 +83,7 @@ impl Request {
         Ok(Self::Phase(Some(name.to_owned())))
     }
 
-    /// Whether a decision is as was asked.
+    /// Returns true if a decision fulfils the request.
     fn holds(&self, decision: &Decision) -> bool {
         match self {
             Self::Pause => decision.paused,
@@ -96,7 +96,7 @@ impl Request {
 }
 
 impl fmt::Display for Request {
-    /// As it is read; an anomaly is only told.
+    /// Writes the text that is parsed to this request; an anomaly is only for display.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pause => f.write_str("pause"),
@@ -113,7 +113,8 @@ impl fmt::Display for Request {
 impl FromStr for Request {
     type Err = String;
 
-    /// Of what people may ask: `pause`, `resume`, `phase NAME`, `phase`, `end-round`, `stop`.
+    /// Parses the requests that users may make: `pause`, `resume`, `phase NAME`, `phase`,
+    /// `end-round`, `stop`.
     fn from_str(text: &str) -> Result<Self, String> {
         let asks = [Self::Pause, Self::Resume, Self::Phase(None), Self::EndRound, Self::Stop];
         match text.split_once(' ') {
@@ -129,10 +130,10 @@ impl FromStr for Request {
 }
 
 impl Requests {
-    /// Asks. It holds when the [`Ticket`] says so.
+    /// Makes a request. It has taken effect when the [`Ticket`] returns.
     ///
     /// # Errors
-    /// [`Error::Request`] when nothing can be asked of this run, or too much is waiting.
+    /// [`Error::Request`] if this run accepts no requests, or too many are waiting.
     pub fn ask(&self, request: Request) -> Result<Ticket, Error> {
         let (answer, ticket) = channel();
         let mut queue = self.lock();
@@ -146,17 +147,17 @@ impl Requests {
         Ok(Ticket(Mutex::new(ticket)))
     }
 
-    /// What was asked since this was last called.
+    /// Removes and returns the requests made since the previous call.
     pub(crate) fn take(&self) -> Vec<Asked> {
         std::mem::take(&mut self.lock().waiting)
     }
 
-    /// It can be asked from now on.
+    /// Accepts requests from now on.
     pub(crate) fn open(&self) {
         self.lock().closed = None;
     }
 
-    /// Nothing can be asked any more.
+    /// Refuses all further requests.
     pub(crate) fn close(&self, reason: &str) {
         let mut queue = self.lock();
         queue.closed.get_or_insert_with(|| reason.to_owned());
@@ -169,7 +170,7 @@ impl Requests {
 }
 
 impl Asked {
-    /// Tells who asked, where this round's decision is as was asked. True when it is.
+    /// Answers the caller if this round's decision fulfils the request. Returns true if it does.
     pub fn answered_by(&self, round: &GlobalWindowData) -> bool {
         let holds = self.request.holds(&round.decision);
         if holds {
@@ -179,25 +180,25 @@ impl Asked {
         holds
     }
 
-    /// Tells who asked for the end that the run has ended after this round. True when that was
-    /// asked.
+    /// Answers the caller that requested the end, after the run has ended with this round. Returns
+    /// true if the end was requested.
     pub fn answered_by_the_end(&self, last: Option<&GlobalWindowData>) -> bool {
         let first = Since { round: RoundId::default(), start: Timestamp::from_ns(0) };
         let since = last.map_or(first, |last| Since { round: last.round_id.next(), start: last.window_end });
         self.request == Request::Stop && self.answer.send(Ok(since)).is_ok()
     }
 
-    /// Tells who asked why not.
+    /// Answers the caller with the reason for a refusal.
     pub fn refuse(self, reason: &str) {
         let _ = self.answer.send(Err(reason.to_owned()));
     }
 }
 
 impl Ticket {
-    /// Waits until the request holds.
+    /// Waits until the request has taken effect.
     ///
     /// # Errors
-    /// [`Error::Request`] when it is refused, the run has ended, or the time is over.
+    /// [`Error::Request`] if it is refused, the run has ended, or the time is over.
     pub fn wait(&self, limit: StdDuration) -> Result<Since, Error> {
         let refused = |reason: String| Error::Request { reason };
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(limit) {
@@ -208,9 +209,9 @@ impl Ticket {
     }
 }
 
-/// The longest name of a phase.
+/// Longest name of a phase.
 pub const PHASE_MAX: usize = 64;
-/// Requests that may wait for the round loop, which looks several times a second.
+/// Most requests waiting for the round loop, which checks several times a second.
 const WAITING_MAX: usize = 64;
 
 #[cfg(test)]

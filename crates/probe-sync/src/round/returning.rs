@@ -14,10 +14,10 @@ use crate::config::RoundMode;
 use crate::join::Joined;
 
 impl<'c> Rounds<'c> {
-    /// Takes part again in rounds under way, of which `latest` is the latest.
+    /// Rejoins a running run, of which `latest` is the latest broadcast.
     ///
     /// # Errors
-    /// When its decision cannot be followed.
+    /// Returns an error if its decision cannot be followed.
     pub fn again(mut self, latest: Broadcast) -> Result<Self, Error> {
         self.begin_again(latest)?;
         Ok(self)
@@ -28,41 +28,41 @@ impl<'c> Rounds<'c> {
         if self.ended { Ok(()) } else { self.exchange.round_is_over() }
     }
 
-    /// Whether this rank, after this error, may take part again once it is connected.
+    /// Returns true if this rank, after this error, may rejoin once it is connected.
     pub fn may_return(&self, error: &Error) -> bool {
         self.mode == RoundMode::Master && !self.stop.raised() && self.exchange.connection_is_lost(error)
     }
 
-    /// Connects anew to whoever is the master; false where the backend cannot. Meanwhile the node
-    /// only answers: what it measured would wait for a window that nobody cuts.
+    /// Reconnects to the current master; returns false if the backend cannot. Meanwhile the node
+    /// only answers, because its own measurements would wait for a window that is never cut.
     ///
     /// # Errors
-    /// When nobody lets it in.
+    /// Returns an error if it is not admitted.
     pub fn reconnect(&mut self, deadline: &Deadline) -> Result<bool, Error> {
         self.set_probing(Probing { paused_everywhere: true, ..self.probing });
         Ok(self.exchange.collective().reconnect(deadline)?)
     }
 
-    /// This rank.
+    /// Returns this rank.
     pub fn rank(&self) -> Rank {
         self.exchange.rank()
     }
 
-    /// The way to the others.
+    /// Returns the connection to the others.
     pub fn exchange(&mut self) -> &mut Exchange<'c> {
         &mut self.exchange
     }
 
-    /// Ends the node's threads and closes its socket; what was settled so far.
+    /// Ends the node's threads and closes its socket; returns what was settled so far.
     pub fn leave_node(&mut self) -> Arc<Joined> {
         self.node = None;
         Arc::clone(&self.joined)
     }
 
-    /// Goes on with this node, of which all have heard with `latest`.
+    /// Continues with this node, which `latest` has announced to all.
     ///
     /// # Errors
-    /// As [`Self::again`].
+    /// Errors of [`Self::again`].
     pub fn take_part_again(
         &mut self,
         joined: &Arc<Joined>,

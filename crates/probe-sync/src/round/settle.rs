@@ -16,12 +16,12 @@ use crate::report::{RunReport, Stopped};
 use crate::store::StreamState;
 
 impl Rounds<'_> {
-    /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root
-    /// (elsewhere the result is empty). Nobody counts before everybody has ended its exchanges:
-    /// what one sent and another received then compares exactly.
+    /// Ends probing everywhere, drains the network, and gathers every rank's account at the root
+    /// (elsewhere the result is empty). No node counts before all nodes have ended their exchanges,
+    /// so that packets sent and received compare exactly.
     ///
     /// # Errors
-    /// Names the rank that did not take part.
+    /// Names a rank that did not take part.
     pub fn settle(&mut self) -> Result<Vec<RankAccount>, Error> {
         match self.settle_with_all() {
             // All rounds have been; there is nobody to report to.
@@ -59,8 +59,8 @@ impl Rounds<'_> {
         Ok(accounts)
     }
 
-    /// At the root, once: makes and writes the report, without accounts when the run failed.
-    /// Nothing is kept after this.
+    /// At the root, once: creates and writes the report, without accounts if the run failed.
+    /// Nothing is recorded after this.
     pub fn report(&mut self, accounts: &[RankAccount], error: Option<String>) -> Option<Result<RunReport, Error>> {
         let keeper = self.keeper.take()?;
         let signalled = self.stop.of_caller().load(Ordering::Relaxed);

@@ -14,7 +14,7 @@ use super::messages::Word;
 use crate::late::{Said, Turn};
 use crate::wire;
 
-/// One rank's part in finding who is late.
+/// One rank's part in the detection of late ranks.
 #[derive(Debug)]
 pub(crate) struct Side {
     late: Mutex<Turn>,
@@ -22,7 +22,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// The part of a rank; of the root, which writes into this folder.
+    /// Creates the part of a rank; the root writes to this folder.
     pub fn new(mut late: Turn, folder: Option<&OwnFolder>) -> Arc<Self> {
         folder.into_iter().for_each(|folder| late.lead(folder));
         Arc::new(Self { late: Mutex::new(late), kept: Mutex::new(Vec::new()) })
@@ -32,7 +32,7 @@ impl Side {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Words about something else that came while an operation waited.
+    /// Returns other messages that arrived while an operation was waiting.
     pub fn kept(&self) -> Vec<Call> {
         std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -19,53 +19,53 @@ use super::request::Request;
 use crate::join::{Back, Hello, Joined, Roster};
 use crate::pace::{Pace, Policy};
 
-/// What the master sends of itself.
+/// State that the master sends to its standby.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shadow {
-    /// What the round was solved of.
+    /// Windows from which the round was solved.
     pub windows: Vec<NodeWindowData>,
-    /// What the master's own clock said.
+    /// Times on the master's own clock.
     pub time: MasterTime,
-    /// What was asked of it since the round before.
+    /// Requests accepted since the previous round.
     pub requests: Vec<Request>,
 }
 
-/// Who takes part in a run, as the master knows it.
+/// Ranks present in a run, according to the master.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Present {
-    /// What every rank said of itself last.
+    /// Latest hello of every rank.
     pub hellos: Vec<Hello>,
-    /// Ranks that are gone.
+    /// For each rank, true if it is gone.
     pub away: Vec<bool>,
-    /// Ranks that have come back.
+    /// For each rank, true if it has returned.
     pub returned: Vec<bool>,
-    /// Where the nodes are.
+    /// Addresses of the nodes.
     pub roster: Roster,
-    /// Nodes that have come back, as they are now.
+    /// Returned nodes, in their current state.
     pub renewed: BTreeMap<NodeId, Back>,
-    /// Lives of nodes after their first.
+    /// Number of incarnations of nodes after their first.
     pub lives: u32,
 }
 
-/// What the standby knows.
+/// State of the standby.
 pub(crate) struct Standby {
     decider: Box<Decider>,
-    /// When the run began, as the master's clock has it.
+    /// Start of the run on the master's clock.
     begun: Instant,
-    /// The round that it heard of last.
+    /// Last round that it received.
     last: Option<RoundId>,
-    /// It was said that its rounds differ from the master's.
+    /// True if it was logged that its rounds differ from the master's.
     said: bool,
 }
 
 impl Standby {
-    /// Of a rank that knows nothing yet.
+    /// Creates a standby without any state.
     pub fn new(joined: &Joined) -> Self {
         let policy = Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, false);
         Self { decider: Box::new(Decider::new(joined, policy)), begun: Instant::now(), last: None, said: false }
     }
 
-    /// Decides a round once more. `length` and `pace` are those of the window that it ended.
+    /// Repeats the decision of a round. `length` and `pace` are those of the window that it ended.
     pub fn follow(&mut self, shadow: Shadow, round: &GlobalWindowData, length: Duration, pace: &Pace) {
         let Shadow { windows, time, requests } = shadow;
         self.begun = Instant::now().checked_sub(time.begun).unwrap_or(self.begun);
@@ -88,7 +88,7 @@ impl Standby {
         }
     }
 
-    /// What takes the master's place, and when the run began.
+    /// Returns the decider that takes over, and the start of the run.
     pub fn take_over(self) -> (Box<Decider>, Instant) {
         (self.decider, self.begun)
     }

@@ -25,8 +25,8 @@ use crate::report::TakenOver;
 use crate::report::parts::Parts;
 
 impl Rounds<'_> {
-    /// Settles with the others who is the master now, and what the one before decided last. These
-    /// masters were lost in this round before.
+    /// Agrees with the others on the new master, and on the previous one's last decision.
+    /// `lost_before` are masters that were already lost in this round.
     pub(super) fn go_on_without_master(&mut self, error: &Error, lost_before: &[Rank]) -> Result<(), Error> {
         let (lost, window) = (self.exchange.root(), self.pace.window);
         tracing::warn!("{error}; looking for another master among the remaining ranks");
@@ -57,7 +57,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// What this rank was told last, for those who have missed it.
+    /// Returns the last broadcast received, for ranks that have missed it.
     fn last_broadcast(&self) -> Option<Broadcast> {
         let mut told = self.last.clone()?;
         if self.mode == RoundMode::Timed {
@@ -68,8 +68,8 @@ impl Rounds<'_> {
         Some(Broadcast::Solved(told))
     }
 
-    /// In time-based rounds: solves the round that this rank has missed, of the windows that others
-    /// have heard.
+    /// In time-based rounds: solves the round that this rank has missed, from the windows that
+    /// others have received.
     fn solve_missed(&mut self, missed: Broadcast) -> Result<(), Error> {
         let Broadcast::Solved(mut told) = missed else { return Ok(()) };
         let Some(Shadow { windows, .. }) = told.shadow.take() else { return Ok(()) };
@@ -81,15 +81,15 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// At the new master of time-based rounds: the last round that all have solved. The one before
-    /// may have been lost before it was in its files.
+    /// At the new master of time-based rounds: records the last round that all have solved, since
+    /// the previous master may have been lost before recording it.
     fn keep_last(&mut self) {
         if let (RoundMode::Timed, Some(keeper), Some(told)) = (self.mode, &mut self.keeper, &self.last) {
             keeper.record_missed(&told.round);
         }
     }
 
-    /// At the new master: what the one before decided, and this rank was not told.
+    /// At the new master: records what the previous one decided and this rank had not received.
     fn keep_missed(&mut self, missed: &Broadcast) {
         let Broadcast::Solved(told) = missed else { return };
         if let Some(decider) = &mut self.decider {
@@ -102,7 +102,7 @@ impl Rounds<'_> {
         }
     }
 
-    /// This rank is the master from now on.
+    /// Makes this rank the master.
     fn take_over(&mut self, taken_over: TakenOver) -> Result<(), Error> {
         let rank = self.exchange.root();
         let present = self.attendants.take().ok_or(Error::NoStandby { rank, lost: taken_over.from_rank })?;
@@ -120,7 +120,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// What decides where the rank that stood by was lost with the master: it knows the last round
+    /// Returns a decider if the standby was lost together with the master: it knows the last round
     /// and none before.
     fn decider_of_last(&self) -> (Box<Decider>, Instant) {
         let Joined { config, plan, edges, .. } = &*self.joined;

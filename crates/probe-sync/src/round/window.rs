@@ -10,30 +10,30 @@ use std::time::Instant;
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
 use probe_sync_time::{Duration, NodeId, Reference, System, Timestamp};
 
-/// When the window under way ends.
+/// The planned end of the current window.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowPlan {
     length: Duration,
-    /// The end on this node's clock, where its offset is known.
+    /// End on this node's clock, if its offset is known.
     end: Option<Timestamp<System>>,
-    /// This node's offset, where it is known.
+    /// Offset of this node, if it is known.
     offset: Option<Duration>,
-    /// The master ends it before its time.
+    /// True if the master ends it early.
     early: bool,
-    /// The run ends with it: nobody cuts it short.
+    /// True if the run ends with it, so that it is not cut short.
     closing: bool,
     begun: Instant,
 }
 
 impl WindowPlan {
-    /// The first window: nothing is known but its length, which may be a shorter one, or its end on
-    /// the node's own clock.
+    /// Plans the first window: only its length, which may be a shorter one, or its end on the
+    /// node's own clock is known.
     pub fn first(decision: &Decision, shorter: Option<Duration>, end: Option<Timestamp<System>>) -> Self {
         let length = decision.next_window.min(shorter.unwrap_or(decision.next_window));
         Self { length, end, offset: None, early: false, closing: false, begun: Instant::now() }
     }
 
-    /// `t_i = t_ref + offset_i`.
+    /// Plans the next window: `t_i = t_ref + offset_i`.
     pub fn following(round: &GlobalWindowData, node: Option<NodeId>) -> Self {
         let estimate = node.and_then(|node| round.node(node)).filter(|estimate| estimate.reachable);
         let offset = estimate.map(|estimate| Duration::from_ns_f64(estimate.offset_ns));
@@ -47,23 +47,23 @@ impl WindowPlan {
         }
     }
 
-    /// The window's length, as it was decided.
+    /// Returns the planned length of the window.
     pub fn length(&self) -> Duration {
         self.length
     }
 
-    /// Where it ends on this node's clock, if its offset is known.
+    /// Returns its end on this node's clock, if the node's offset is known.
     pub fn end(&self) -> Option<Timestamp<System>> {
         self.end
     }
 
-    /// The run ends with it: nobody cuts it short.
+    /// Returns true if the run ends with it, so that it is not cut short.
     pub fn closing(&self) -> bool {
         self.closing
     }
 
-    /// The master ends it now, at this instant of the reference clock. A node that does not know
-    /// its offset ends it at once.
+    /// Ends the window at this instant of the reference clock, on the master's order. A node that
+    /// does not know its offset ends it at once.
     pub fn end_at(&mut self, at: Timestamp<Reference>) {
         if self.closing {
             return;
@@ -72,9 +72,9 @@ impl WindowPlan {
         self.end = self.offset.map(|offset| at.of_reference_node() + offset);
     }
 
-    /// How long to wait from now, so that all waiting together is between half a window and one and
-    /// a half, whatever the system clock says; less where the master ends it early. `now` is the
-    /// node's own clock; a rank that is no node has none, and waits for the length.
+    /// Returns how long to wait from now, limited so that the whole wait is between half a window
+    /// and one and a half, whatever the system clock shows; less if the master ends it early. `now`
+    /// is the node's own clock; a rank that is not a node has none, and waits for the length.
     pub fn remaining(&self, now: Option<Timestamp<System>>) -> Duration {
         let length = self.length.as_ns();
         let passed = i64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(i64::MAX);

@@ -23,10 +23,10 @@ use crate::round::request::{Request, Requests, Ticket};
 use crate::store::{MarkWriter, MarkedProcess};
 
 /// A session that measures on a thread of its own. Dropping it asks the run to end, as
-/// [`SessionHandle::stop`] does, and waits for nothing.
+/// [`SessionHandle::stop`] does, without waiting.
 #[derive(Debug)]
 pub struct SessionHandle {
-    /// Where the thread is; a process that is forked off has none.
+    /// Process of the thread; forked processes do not have it.
     pub(super) process: u32,
     /// The run's directory.
     pub(super) out: PathBuf,
@@ -35,11 +35,11 @@ pub struct SessionHandle {
     pub(super) flags: Flags,
     pub(super) sender: Option<FileSender>,
     pub(super) thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
-    /// What the launcher's thread has to move.
+    /// Messages that the launcher's thread has to move.
     pub(super) steps: Option<Steps>,
 }
 
-/// What its owner raises and asks.
+/// Flags and requests of the session's owner.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flags {
     pub stop: Arc<AtomicBool>,
@@ -47,25 +47,25 @@ pub(super) struct Flags {
     pub requests: Requests,
     pub arrivals: Arrivals,
     pub late: LateView,
-    /// The owner waits for the end.
+    /// Raised while the owner waits for the end.
     pub awaited: Arc<AtomicBool>,
 }
 
-/// Where a session on a thread of its own stands.
+/// State of a session on a thread of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// The ranks meet.
+    /// The ranks are meeting.
     #[default]
     Meeting,
-    /// It measures.
+    /// The session is measuring.
     Measuring(State),
-    /// It has ended in order.
+    /// The session has ended normally.
     Ended,
-    /// It has failed, with what is to be said of it.
+    /// The session has failed, with this message.
     Failed(String),
 }
 
-/// What the thread and its owner both see.
+/// State shared by the thread and the session's owner.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     seen: Mutex<Seen>,
@@ -75,17 +75,17 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub progress: Progress,
-    /// Which rank of which node it is, once that is known.
+    /// Rank and node of the process, once known.
     pub process: Option<MarkedProcess>,
     pub run: Option<RunId>,
-    /// What alignment reads of this rank: names in the run's directory.
+    /// Files of this rank that alignment reads, relative to the run's directory.
     pub records: Vec<String>,
     pub latest: Option<Arc<GlobalWindowData>>,
     pub floors: Floors,
 }
 
 impl Seen {
-    /// Takes in a round that was solved since.
+    /// Records a newly solved round.
     pub fn observe(&mut self, latest: Option<Arc<GlobalWindowData>>) {
         let is_new = self.latest.as_ref().map(|round| round.round_id) != latest.as_ref().map(|round| round.round_id);
         self.latest = latest;
@@ -96,7 +96,7 @@ impl Seen {
 }
 
 impl SessionHandle {
-    /// Where it stands.
+    /// Returns the state of the session.
     pub fn progress(&self) -> Progress {
         if let Err(error) = self.in_own_process() {
             return Progress::Failed(error.to_string());
@@ -104,12 +104,12 @@ impl SessionHandle {
         self.shared.see().progress.clone()
     }
 
-    /// Begins a file of marks of this process in the run's directory: what ties its own trace to
-    /// the node's clock, and proves whose it is. Waits until the ranks have met, at most for
-    /// `limit`.
+    /// Creates a file for marks of this process in the run's directory. The marks tie the process's
+    /// own trace to the node's clock and prove which node wrote it. Waits until the ranks have met,
+    /// at most for `limit`.
     ///
     /// # Errors
-    /// When the session has failed, the time is over, or the file cannot be made.
+    /// Returns an error if the session has failed, the time is over, or the file cannot be created.
     pub fn marks(&self, limit: StdDuration) -> Result<MarkWriter, Error> {
         let process = self.wait("the meeting of the ranks", limit, |seen| seen.process.clone())?;
         let marks = MarkWriter::create(&self.out, &process)?;
@@ -118,11 +118,11 @@ impl SessionHandle {
         Ok(marks)
     }
 
-    /// How this rank's files get to rank 0, with the marks begun so far. Waits until the ranks have
-    /// met, at most for `limit`.
+    /// Returns a handle to send this rank's files to rank 0, with the marks begun so far. Waits
+    /// until the ranks have met, at most for `limit`.
     ///
     /// # Errors
-    /// When the session has failed, or the time is over.
+    /// Returns an error if the session has failed, or the time is over.
     pub fn files_to_root(&self, limit: StdDuration) -> Result<FilesToRoot, Error> {
         let (run, records) =
             self.wait("the meeting of the ranks", limit, |seen| seen.run.zip(Some(seen.records.clone())))?;
@@ -130,23 +130,23 @@ impl SessionHandle {
         Ok(FilesToRoot { sender, out, run, records, stop })
     }
 
-    /// Reference time for all threads of this process and for its children; it stays when the
-    /// session has ended.
+    /// Returns the reference time for all threads of this process and for its children; it remains
+    /// usable after the session has ended.
     pub fn clock(&self) -> GlobalClock {
         self.clock.clone()
     }
 
-    /// The last solved round.
+    /// Returns the last solved round.
     pub fn round(&self) -> Option<Arc<GlobalWindowData>> {
         self.in_own_process().ok()?;
         self.shared.see().latest.clone()
     }
 
-    /// Waits for a round later than the last `seen` one (`None`: for any), at most for `limit`.
-    /// None when the session has ended.
+    /// Waits for a round later than `seen` (`None`: for any), at most for `limit`. Returns `None`
+    /// if the session has ended.
     ///
     /// # Errors
-    /// When the session has failed, or the time is over.
+    /// Returns an error if the session has failed, or the time is over.
     pub fn next_round(
         &self,
         seen: Option<&GlobalWindowData>,
@@ -162,11 +162,11 @@ impl SessionHandle {
     }
 
     /// Waits until this node's offset is known to within ± `half_width_ns` in 95 %, at most for
-    /// `limit`, and returns the round that says so.
+    /// `limit`, and returns the round that shows it.
     ///
     /// # Errors
-    /// [`Error::BoundUnreachable`] within some rounds where path and host asymmetry alone exceed
-    /// it; otherwise when the session has ended or failed, or the time is over.
+    /// [`Error::BoundUnreachable`] within some rounds if path and host asymmetry alone exceed it;
+    /// otherwise an error if the session has ended or failed, or the time is over.
     pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<GlobalWindowData>, Error> {
         let within = |seen: &Seen| {
             let (round, node) = (seen.latest.as_ref()?, seen.process.as_ref()?.node);
@@ -183,23 +183,23 @@ impl SessionHandle {
         })?
     }
 
-    /// Whether [`Self::step`] must be called: the session goes over the launcher's messages, and
+    /// Returns true if [`Self::step`] must be called: the session uses the launcher's messages, and
     /// not every thread may move them.
     pub fn needs_step(&self) -> bool {
         self.steps.is_some()
     }
 
-    /// Moves the session's messages: what can be moved now, for at most `budget` and one message
-    /// more. It waits for no other rank, and calls the launcher's library only where something is
-    /// to be sent or is waited for. A round takes some three steps of every rank: its window goes
-    /// to rank 0, is solved there, and comes back; meanwhile measuring goes on. A rank that does
-    /// not come to it within `round_timeout` and a window and a half ends the session of all ranks,
-    /// by its name. [`Self::stop`], and on the thread that gave the messages the waits and the
-    /// drop, move messages too.
+    /// Moves the session's messages: those that can be moved now, for at most `budget` plus one
+    /// message. It never waits for another rank, and calls the launcher's library only if something
+    /// is to be sent or is expected. A round needs about three steps of every rank: its window goes
+    /// to rank 0, is solved there, and the result comes back; measuring continues meanwhile. A rank
+    /// that does not call it within `round_timeout` plus a window and a half ends the session of
+    /// all ranks, with an error that names it. [`Self::stop`] also moves messages, and so do waits
+    /// and the drop on the thread that provided the messages.
     ///
     /// # Errors
-    /// What the session has failed of; [`Error::SessionThread`] where it has no need of steps,
-    /// [`Error::Collective`] on a thread that may not call the library.
+    /// Returns the error with which the session failed; [`Error::SessionThread`] if it needs no
+    /// steps, [`Error::Collective`] on a thread that may not call the library.
     pub fn step(&self, budget: StdDuration) -> Result<(), Error> {
         self.in_own_process()?;
         let Some(steps) = &self.steps else { return Err(Error::SessionThread { reason: NO_STEPS.into() }) };
@@ -215,51 +215,51 @@ impl SessionHandle {
         }
     }
 
-    /// What can be asked of the run, by any rank's owner: to pause all nodes, to name a phase, to
-    /// end the window under way ([`Request`]). Rank 0 takes it up; the [`Ticket`](crate::Ticket)
-    /// says from which round on it holds.
+    /// Makes a request to the run, from any rank's owner: to pause all nodes, to name a phase, to
+    /// end the current window ([`Request`]). Rank 0 processes it; the [`Ticket`](crate::Ticket)
+    /// returns the round from which it applies.
     ///
     /// # Errors
-    /// [`Error::Request`] where rounds have no master, or the session has ended.
+    /// [`Error::Request`] if rounds have no master, or the session has ended.
     pub fn ask(&self, request: Request) -> Result<Ticket, Error> {
         self.in_own_process()?;
         self.flags.requests.ask(request)
     }
 
-    /// Says that this rank arrives now at operation `step` of `group`, as [`Arrivals::arrive`]
-    /// does.
+    /// Records that this rank arrives now at operation `step` of `group`, like
+    /// [`Arrivals::arrive`].
     #[inline]
     pub fn arrive(&self, group: &str, step: u64) {
         self.flags.arrivals.arrive(group, step);
     }
 
-    /// Takes arrivals for threads that do not have this handle.
+    /// Returns a handle to record arrivals on threads that do not have this handle.
     pub fn arrivals(&self) -> Arrivals {
         self.flags.arrivals.clone()
     }
 
-    /// Shows which ranks are late and which are waited for, on every rank; it stays when the
-    /// session has ended.
+    /// Returns a view of the late ranks and of those that others wait for, on every rank; it
+    /// remains usable after the session has ended.
     pub fn late(&self) -> LateView {
         self.flags.late.clone()
     }
 
-    /// From the next round on this rank starts no exchanges. It answers those of the others, and
-    /// rounds go on; where all ranks pause nothing is measured, and bounds grow.
+    /// Stops starting exchanges on this rank from the next round on. It still answers those of the
+    /// others, and rounds continue; if all ranks pause, nothing is measured, and bounds grow.
     pub fn pause(&self) {
         self.flags.pause.store(true, Ordering::Relaxed);
     }
 
-    /// From the next round on this rank measures again.
+    /// Resumes measuring on this rank from the next round on.
     pub fn resume(&self) {
         self.flags.pause.store(false, Ordering::Relaxed);
     }
 
-    /// Ends the run on all ranks with the window under way and a short one after it, and returns
-    /// the report at rank 0. Every rank is to stop: the last round is all ranks' own.
+    /// Ends the run on all ranks with the current window and a short one after it, and returns the
+    /// report at rank 0. Every rank must call it, because the last round needs all ranks.
     ///
     /// # Errors
-    /// What the session has failed of.
+    /// Returns the error with which the session failed.
     pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
         self.in_own_process()?;
         self.flags.awaited.store(true, Ordering::Relaxed);
@@ -273,8 +273,8 @@ impl SessionHandle {
         Ok(report)
     }
 
-    /// A process that was forked off has neither the thread nor, perhaps, the lock: whoever waited
-    /// there would wait for ever. Its clock goes on.
+    /// Checks that this is the session's process. A forked process has neither the thread nor,
+    /// perhaps, the lock, and would wait forever. Its clock continues to work.
     fn in_own_process(&self) -> Result<(), Error> {
         if self.process == std::process::id() {
             return Ok(());
@@ -283,7 +283,7 @@ impl SessionHandle {
         Err(Error::SessionThread { reason: reason.into() })
     }
 
-    /// Waits until `found` finds what is waited for.
+    /// Waits until `found` returns a value.
     fn wait<T>(&self, what: &str, limit: StdDuration, found: impl Fn(&Seen) -> Option<T>) -> Result<T, Error> {
         self.in_own_process()?;
         let deadline = Instant::now() + limit.min(LONGEST_WAIT);
@@ -315,8 +315,8 @@ impl SessionHandle {
 }
 
 impl Drop for SessionHandle {
-    /// The thread ends by itself with the run; nobody waits for it. Where the launcher moves its
-    /// messages nobody will any more, and the others are told.
+    /// Lets the thread end by itself with the run, without waiting for it. If the launcher moves
+    /// the messages, nothing will move them from now on, so the others are informed.
     fn drop(&mut self) {
         self.flags.stop.store(true, Ordering::Relaxed);
         if let Some(steps) = self.steps.take().filter(|_| self.in_own_process().is_ok()) {
@@ -338,7 +338,7 @@ impl Shared {
 
 const NO_STEPS: &str = "it moves its messages on its own thread; do not call step() if needs_step() returns false";
 pub(super) const PANICKED: &str = "its thread panicked; the message is on standard error";
-/// So that no limit is beyond what an instant can be.
+/// Limits a wait so that its end can be represented as an instant.
 const LONGEST_WAIT: StdDuration = StdDuration::from_secs(365 * 24 * 3600);
 
 #[cfg(test)]
@@ -505,7 +505,7 @@ mod tests {
         assert!(error.contains("rank 1: ") && error.contains("late"), "{error}");
     }
 
-    /// Names of this process's threads that do not take this signal.
+    /// Returns the names of this process's threads that block this signal.
     fn threads_that_block(signal: u32) -> Vec<String> {
         let threads = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
         let blocks = |path: &Path| {

@@ -22,7 +22,7 @@ use crate::report::RunReport;
 use crate::store::{kept_successors, pairs_file};
 use crate::{Config, Error};
 
-/// How a session on a thread of its own is to be.
+/// Builds a session on a thread of its own.
 #[derive(Debug)]
 pub struct SessionBuilder {
     config: Result<Config, Error>,
@@ -39,7 +39,7 @@ enum Meets {
     Group(Box<ByMessages>, Option<Steps>),
 }
 
-/// Makes a panic of the thread a failure that its owner sees.
+/// Turns a panic of the thread into a failure that the owner sees.
 struct Panics<'a>(&'a Shared);
 
 impl Drop for Panics<'_> {
@@ -51,10 +51,10 @@ impl Drop for Panics<'_> {
 }
 
 impl Session<'_> {
-    /// Starts a session on a thread of its own: see [`SessionBuilder`].
+    /// Returns a builder for a session on a thread of its own: see [`SessionBuilder`].
     ///
-    /// Two ranks, here in two threads; a launcher carries the id from rank 0 to the others by what
-    /// it has:
+    /// Two ranks, here in two threads; a launcher would transmit the id from rank 0 to the others
+    /// by its own means:
     ///
     /// ```
     /// use std::time::Duration;
@@ -84,9 +84,9 @@ impl Session<'_> {
         Self::builder_of(Ok(config))
     }
 
-    /// As [`Session::builder`], of what [`Config::load`] has returned. Where that is an error,
-    /// [`SessionBuilder::start`] returns it at once, and the other ranks, who would wait for this
-    /// one for minutes, are told of it when they meet.
+    /// Returns a builder from the result of [`Config::load`]. If that is an error,
+    /// [`SessionBuilder::start`] returns it at once, and the other ranks, which would otherwise
+    /// wait for minutes, receive it when they meet.
     pub fn builder_of(mut config: Result<Config, Error>) -> SessionBuilder {
         if let Ok(config) = &mut config {
             // Whoever links this asks soon, and has recorded something until the very end.
@@ -99,29 +99,28 @@ impl Session<'_> {
 }
 
 impl SessionBuilder {
-    /// This rank is rank 0 of `size`, and hosts the meeting whose id the others have.
+    /// Makes this rank 0 of `size`, the host of the meeting whose id the others have.
     #[must_use]
     pub fn host(self, meeting: Meeting, size: usize) -> Self {
         Self { meets: Meets::Hosts(meeting, size), ..self }
     }
 
-    /// This rank is `rank` of `size`, and joins by the id of rank 0's meeting.
+    /// Makes this `rank` of `size`, which joins by the id of rank 0's meeting.
     #[must_use]
     pub fn join(self, id: UniqueId, rank: Rank, size: usize) -> Self {
         Self { meets: Meets::Joins(id, rank, size), ..self }
     }
 
-    /// The ranks talk by the launcher's own messages, as of `probe_sync::mpi::MpiMessages`, and
-    /// need no meeting. Where the launcher's library may be called by any thread, the session's
-    /// thread does; else the launcher calls [`SessionHandle::step`]
-    /// ([`SessionHandle::needs_step`]).
+    /// Uses the launcher's own messages, such as `probe_sync::mpi::MpiMessages`, instead of a
+    /// meeting. If any thread may call the launcher's library, the session's thread does; otherwise
+    /// the launcher calls [`SessionHandle::step`] ([`SessionHandle::needs_step`]).
     #[must_use]
     pub fn over(self, messages: impl Messages + 'static) -> Self {
         let (group, steps) = by_launcher::group(Box::new(messages));
         Self { meets: Meets::Group(Box::new(group), steps), ..self }
     }
 
-    /// Takes snapshot pairs of the caller's own clock, as [`Context::tracer_clock`].
+    /// Takes snapshot pairs of the caller's own clock, like [`Context::tracer_clock`].
     #[must_use]
     pub fn tracer_clock(self, clock: TracerClock) -> Self {
         Self { tracer_clock: Some(clock), ..self }
@@ -130,8 +129,8 @@ impl SessionBuilder {
     /// Starts the thread, and returns at once.
     ///
     /// # Errors
-    /// When the configuration is unusable, or the system has no thread or no memory for it. All
-    /// else is a state of the session.
+    /// Returns an error if the configuration is unusable, or the system cannot provide a thread or
+    /// memory. All other failures are reported as states of the session.
     pub fn start(self) -> Result<SessionHandle, Error> {
         let Self { config, tracer_clock, mut meets } = self;
         let config = match config {
@@ -171,7 +170,7 @@ impl SessionBuilder {
         Ok(SessionHandle { out, process, clock, shared, flags, sender, thread, steps })
     }
 
-    /// Tells the others why this rank is not among them: over TCP when they meet, by a thread of
+    /// Tells the others why this rank does not take part: over TCP when they meet, on a thread of
     /// its own.
     fn refuse(mut self) {
         let reason = self.config.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -227,7 +226,7 @@ impl SessionBuilder {
     }
 }
 
-/// What the other ranks are told of the caller's error.
+/// Returns the form of the caller's error that the other ranks receive.
 fn told(error: &Error) -> Error {
     match error {
         Error::Configuration { origin, key, reason } => {
@@ -237,7 +236,7 @@ fn told(error: &Error) -> Error {
     }
 }
 
-/// From the hand-shake to the report.
+/// Runs from the handshake to the report.
 fn rounds(
     config: Result<Config, Error>,
     collective: &mut dyn Collective,
@@ -261,9 +260,9 @@ fn rounds(
     session.stop()
 }
 
-/// Of one core of each host: a training loop is beside it.
+/// Default budget, as a share of one core of each host, since a training loop runs next to it.
 const BUDGET_CPU: f64 = 0.01;
-/// Of the first windows and of the last.
+/// Default length of the first and last windows.
 const SHORT_WINDOW: Duration = Duration::from_ms(250);
-/// Ranks of a large job start minutes apart on some clusters.
+/// Longest time to meet; ranks of a large job start minutes apart on some clusters.
 const MEETING_LIMIT: StdDuration = StdDuration::from_secs(300);

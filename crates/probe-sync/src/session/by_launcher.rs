@@ -16,14 +16,15 @@ use probe_sync_collective::{ByMessages, Carrier, Messages, by_messages};
 
 use crate::Error;
 
-/// What moves a session's messages on the launcher's thread.
+/// Moves a session's messages on the launcher's thread.
 #[derive(Debug)]
 pub(super) struct Steps {
     carrier: Mutex<Carrier>,
     made_on: ThreadId,
 }
 
-/// The rank's end of the group, and what moves its messages where the session's own thread may not.
+/// Returns the rank's end of the group, and what moves its messages if the session's own thread may
+/// not.
 pub(super) fn group(messages: Box<dyn Messages>) -> (ByMessages, Option<Steps>) {
     let (group, carrier) = by_messages(messages);
     if carrier.any_thread() {
@@ -36,22 +37,23 @@ impl Steps {
     /// Moves what can be moved now, for at most `budget`.
     ///
     /// # Errors
-    /// As [`Carrier::step`].
+    /// Errors of [`Carrier::step`].
     pub fn step(&self, budget: Duration) -> Result<(), Error> {
         Ok(self.carrier().step(budget)?)
     }
 
-    /// Whether this is the launcher's thread that moves the messages: while it waits for the
-    /// session it moves what is waited for. Another thread waits, and the launcher steps.
+    /// Returns true on the launcher's thread that moves the messages: while it waits for the
+    /// session, it moves the messages it waits for. Another thread only waits, and the launcher
+    /// steps.
     pub fn made_here(&self) -> bool {
         self.made_on == thread::current().id()
     }
 
-    /// Moves messages until the session's thread has ended and all that it had to say is on its
-    /// way.
+    /// Moves messages until the session's thread has ended and everything it sent is on its way.
     ///
     /// # Errors
-    /// On a thread that may not call the launcher's library: then nobody moves anything any more.
+    /// Returns an error on a thread that may not call the launcher's library, since nothing moves
+    /// messages then.
     pub fn until_ended<T>(&self, thread: &JoinHandle<T>) -> Result<(), Error> {
         let mut carrier = self.carrier();
         while !thread.is_finished() {
@@ -65,14 +67,14 @@ impl Steps {
         Ok(carrier.flush(FAREWELL_LIMIT)?)
     }
 
-    /// Gives back what the launcher's library lent; all ranks have ended in order.
+    /// Returns the resources of the launcher's library, after all ranks have ended normally.
     pub fn release(self) -> Result<(), Error> {
         Ok(self.carrier.into_inner().unwrap_or_else(PoisonError::into_inner).release()?)
     }
 
-    /// Tells the others that this rank's launcher has let go of its session, and lets its thread
-    /// wait no more. On another thread than the one that gave the messages nobody knows whether the
-    /// library may be called just now: there the others learn it from a deadline.
+    /// Tells the others that this rank's launcher has dropped its session, and releases its thread.
+    /// On another thread than the one that provided the messages it is unknown whether the library
+    /// may be called; in that case the others notice by a deadline.
     pub fn let_go(&self) {
         if self.made_here() {
             self.end(LET_GO);
@@ -93,15 +95,15 @@ impl Steps {
 
 const LET_GO: &str = "its launcher dropped the session without calling stop(), which every rank must call";
 
-/// How much longer a rank that was asked to stop waits for the others: their messages move when
-/// their launchers step.
+/// Additional time for which a rank that was asked to stop waits for the others: their messages
+/// move when their launchers step.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long messages are moved at a time while the launcher waits for the session.
+/// Time slice for moving messages while the launcher waits for the session.
 pub(super) const TURN: Duration = Duration::from_millis(1);
 
-/// Between two looks for messages while nothing else is done.
+/// Time between two checks for messages while nothing else happens.
 pub(super) const PAUSE: Duration = Duration::from_micros(200);
 
-/// How long the last messages may take; they are small, and on their way at once.
+/// Longest time for the last messages, which are small and sent at once.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(200);

@@ -16,75 +16,76 @@ use crate::late::{Arrivals, LateView};
 use crate::round::notes::Notes;
 use crate::round::request::Requests;
 
-/// What a run needs from its caller besides configuration and peers.
+/// What a run needs from its caller in addition to configuration and peers.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// Raise it to end the run: the window under way is cut, everything is flushed. Nothing here
-    /// raises it or takes it back.
+    /// Raise it to end the run: the current window is cut, and everything is flushed. The run
+    /// itself never raises or clears it.
     pub stop: Arc<AtomicBool>,
-    /// The local address that leads to rank 0, if known.
+    /// Local address of the route to rank 0, if known.
     pub towards_root: Option<IpAddr>,
-    /// A profiler's own clock ([`TracerClock::of_callback`], [`TracerClock::of_c_function`]), to
-    /// take snapshot pairs of on this rank in place of the configured one. With
-    /// `tracer_clock = none` no pairs are taken all the same.
+    /// A profiler's own clock ([`TracerClock::of_callback`], [`TracerClock::of_c_function`]), of
+    /// which snapshot pairs are taken on this rank instead of the configured one. With
+    /// `tracer_clock = none` still no pairs are taken.
     pub tracer_clock: Option<TracerClock>,
-    /// While it is raised this rank starts no exchanges. It answers the others, and rounds go on.
+    /// While it is raised, this rank starts no exchanges. It still answers the others, and rounds
+    /// continue.
     pub pause: Arc<AtomicBool>,
-    /// What is asked of the run, on any rank and by any thread.
+    /// Requests to the run, on any rank and from any thread.
     pub requests: Requests,
-    /// A clock that this session keeps right. Beside it stands what `clock_page` names.
+    /// A clock that this session keeps up to date, in addition to the one of `clock_page`.
     pub clock: Option<GlobalClock>,
-    /// The first rank that is lost ends the run, as where nobody can start it again. Otherwise the
-    /// others go on over TCP, and it may come back.
+    /// End the run when the first rank is lost, as is right if it cannot be restarted. Otherwise
+    /// the others continue over TCP, and it may return.
     pub ends_with_lost_rank: bool,
-    /// Where the run is one of several of a job.
+    /// The place in a job, if the run is one of several.
     pub part: Option<PartOfJob>,
-    /// What the callers of the run's ranks say to each other.
+    /// Notes between the callers of the run's ranks.
     pub notes: Notes,
-    /// At a region's master: what the run among the masters says of its clock.
+    /// At a region's master: the state of its clock in the run among the masters.
     pub timeline: Timeline,
-    /// Where this rank's training loop says at which operations it arrives.
+    /// Records the arrivals of this rank's training loop.
     pub arrivals: Arrivals,
-    /// Where this rank is shown which ranks are late.
+    /// Shows the late ranks on this rank.
     pub late: LateView,
 }
 
 impl Context {
-    /// When virtual clocks begin: now, or where the run is one of several when those of all did.
+    /// Returns the start of virtual clocks: now, or that of the job if the run is one of several.
     pub(super) fn start(&self) -> Timestamp<System> {
         self.part.as_ref().map_or_else(|| SystemClock.now(), |part| part.start)
     }
 }
 
-/// Told what happens, at rank 0 only.
+/// Receives notifications, at rank 0 only.
 pub trait Observer {
-    /// The hand-shake is done, at this rank as at all others.
+    /// Called when the handshake is complete, on every rank.
     fn joined(&mut self) {}
-    /// The hand-shake is done, at rank 0.
+    /// Called when the handshake is complete, at rank 0.
     fn started(&mut self, started: &Started<'_>);
-    /// A round was solved, `latency` after its window's end.
+    /// Called when a round was solved, `latency` after its window's end.
     fn round(&mut self, round: &GlobalWindowData, latency: StdDuration);
 }
 
-/// What is known once the hand-shake is done.
+/// What is known once the handshake is complete.
 #[derive(Debug)]
 pub struct Started<'a> {
     /// The settings.
     pub config: &'a Config,
-    /// How the ranks talk.
+    /// Name of the backend.
     pub backend: &'static str,
     /// Number of ranks.
     pub ranks: usize,
     /// Number of nodes.
     pub nodes: usize,
-    /// Their hosts' names, in the order of the nodes' numbers.
+    /// Host names, in the order of the nodes' numbers.
     pub hosts: Vec<&'a str>,
     /// Number of distinct system clocks.
     pub clocks: u32,
     /// Number of edges.
     pub edges: usize,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub reference: NodeId,
-    /// The nodes' timestamps, in the order of their numbers.
+    /// Stamp sources of the nodes, in the order of their numbers.
     pub stamps: Vec<StampSource>,
 }

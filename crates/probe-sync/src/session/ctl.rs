@@ -27,17 +27,17 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::round::request::{Request, Requests, Since};
 
-/// Whether a request may be asked at a socket, or why not.
+/// Checks whether a request is permitted at a socket, or returns why not.
 pub(crate) type May = fn(&Request) -> Result<(), String>;
 
-/// The socket of a run under way. Dropping it removes it.
+/// The socket of a running run. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     folder: OwnFolder,
     ended: Arc<AtomicBool>,
 }
 
-/// What the asker is told.
+/// Answer to the client.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,13 +47,13 @@ struct Told {
 }
 
 impl ControlSocket {
-    /// Listens in `directory`. None, and a line in the log, where that cannot be: the run does
-    /// without.
+    /// Listens in `directory`. Returns `None`, and logs a message, if that is impossible; the run
+    /// continues without it.
     pub fn open(directory: &Path, requests: Requests) -> Option<Self> {
         Self::open_for(directory, requests, |_| Ok(()))
     }
 
-    /// As [`Self::open`]; what `may` refuses is not asked of the run.
+    /// Listens like [`Self::open`]; requests that `may` refuses are not passed to the run.
     pub fn open_for(directory: &Path, requests: Requests, may: May) -> Option<Self> {
         match Self::try_open(directory, requests, may) {
             Ok(socket) => Some(socket),
@@ -98,8 +98,8 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Serves an asker on a thread of its own, which may be one that tells it that too many ask; where
-/// these are too many, too, its connection is closed.
+/// Serves a client on a thread of its own, or refuses it there if there are too many; beyond a
+/// second limit its connection is closed.
 fn attend(stream: UnixStream, requests: &Requests, may: May, askers: &Arc<AtomicUsize>) {
     let here = AskerCount(Arc::clone(askers));
     let before = here.0.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +118,7 @@ fn attend(stream: UnixStream, requests: &Requests, may: May, askers: &Arc<Atomic
     let _ = std::thread::Builder::new().name("control asker".into()).spawn(body);
 }
 
-/// One of those who ask; gone when it is dropped.
+/// Counts one client; the count decreases on drop.
 struct AskerCount(Arc<AtomicUsize>);
 
 impl Drop for AskerCount {
@@ -127,7 +127,7 @@ impl Drop for AskerCount {
     }
 }
 
-/// Hears one asker and answers.
+/// Reads one client's request and answers it.
 fn serve(stream: &UnixStream, requests: &Requests, may: May) -> std::io::Result<()> {
     let line = read_line(stream, ASKER_LIMIT)?;
     if !private_socket::is_heard(stream)? {
@@ -138,15 +138,15 @@ fn serve(stream: &UnixStream, requests: &Requests, may: May) -> std::io::Result<
     answer(stream, asked.and_then(|request| requests.ask(request)).and_then(|ticket| ticket.wait(ANSWER_LIMIT)))
 }
 
-/// Tells one that too many ask. Its line is heard first: a connection closed over it would break at
-/// the asker's end before the answer is read.
+/// Refuses a client because there are too many. Its line is read first: closing the connection
+/// earlier would break it at the client's end before the answer is read.
 fn refuse(stream: &UnixStream) -> std::io::Result<()> {
     read_line(stream, ASKER_LIMIT)?;
     answer(stream, Err(Error::Request { reason: format!("{ASKERS_MAX} clients are already connected; try again") }))
 }
 
-/// The line that the other end says, within `limit` however slowly it comes. The connection may
-/// stay open after it.
+/// Reads the other end's line, within `limit` however slowly it arrives. The connection may stay
+/// open after it.
 fn read_line(stream: &UnixStream, limit: StdDuration) -> std::io::Result<String> {
     let until = Instant::now() + limit;
     let mut line = Vec::new();
@@ -178,11 +178,11 @@ fn answer(stream: &UnixStream, result: Result<Since, Error>) -> std::io::Result<
     { stream }.write_all(&answer)
 }
 
-/// Asks the run under way in `directory`, on this host, and returns when it holds. Where ranks took
-/// the place of a lost master, the last of them that listens on this host is asked.
+/// Makes a request to the run in `directory`, on this host, and returns when it has taken effect.
+/// If ranks took over from a lost master, the last of them that listens on this host is asked.
 ///
 /// # Errors
-/// [`Error::File`] when no run listens there, [`Error::Request`] when it is refused, there is no
+/// [`Error::File`] if no run listens there, [`Error::Request`] if it is refused, there is no
 /// answer, or its master is on another host.
 pub fn ask(directory: &Path, request: &Request) -> Result<Since, Error> {
     let masters: Vec<PathBuf> = continuations(&directory.join("run.json"))
@@ -239,18 +239,17 @@ fn ask_at(path: &Path, stream: &UnixStream, request: &Request) -> Result<Since, 
     }
 }
 
-/// The socket's name in the run's directory.
+/// Name of the socket in the run's directory.
 const NAME: &str = "control.sock";
-/// How soon the thread sees that the run has ended.
+/// Interval at which the thread checks whether the run has ended.
 const LOOK: StdDuration = StdDuration::from_millis(500);
-/// How long an asker has for its line.
+/// Time limit for a client's line.
 const ASKER_LIMIT: StdDuration = StdDuration::from_secs(2);
-/// How long an asker is kept waiting: windows in which nobody knows a common clock yet end by
-/// themselves.
+/// Longest wait of a client: windows in which no node knows a common clock yet end by themselves.
 const ANSWER_LIMIT: StdDuration = StdDuration::from_secs(60);
-/// So many ask at a time.
+/// Most clients at a time.
 const ASKERS_MAX: usize = 8;
-/// The longest line.
+/// Longest line, bytes.
 const LINE_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use probe_sync_time::RunId;
 use crate::Error;
 use crate::store::{own_file, run_in};
 
-/// How this rank's files get to rank 0. It outlives the session's handle; rank 0 takes files until
-/// the run ends.
+/// Sends this rank's files to rank 0. It may outlive the session's handle; rank 0 accepts files
+/// until the run ends.
 #[derive(Clone, Debug)]
 pub struct FilesToRoot {
     pub(super) sender: Option<FileSender>,
@@ -31,19 +31,19 @@ pub struct FilesToRoot {
 }
 
 impl FilesToRoot {
-    /// Of a rank whose sender leads to where the directory `out` of `run` is.
+    /// Creates the handle of a rank whose `sender` leads to the directory `out` of `run`.
     pub(crate) fn new(sender: FileSender, out: PathBuf, run: RunId, stop: Arc<AtomicBool>) -> Self {
         Self { sender: Some(sender), out, run, records: Vec::new(), stop }
     }
 
-    /// The run's number, drawn by rank 0; equal on all ranks.
+    /// Returns the run id, drawn by rank 0; it is equal on all ranks.
     pub fn run_id(&self) -> RunId {
         self.run
     }
 
-    /// Whether this rank sees rank 0's directory under the name of its own, from the first round
-    /// on: its `run.json` is of this run, and what this rank has written is there. Where a file
-    /// system shows it late, files travel that need not.
+    /// Returns true if this rank sees rank 0's directory under its own name for it, from the first
+    /// round on: its `run.json` is of this run, and what this rank has written is there. On a file
+    /// system with delays, files may be sent unnecessarily.
     pub fn sees_root(&self) -> bool {
         run_in(&self.out).is_some_and(|run| run == self.run.to_string())
             // Another directory may have the name by now, as where this process has changed its
@@ -51,22 +51,22 @@ impl FilesToRoot {
             && self.records.iter().all(|name| self.out.join(name).exists())
     }
 
-    /// Brings the file at `path` to rank 0, where it lies in `received/rankR/NAME` of the run's
-    /// directory once it is whole ([`received`](crate::received)). `name` is a relative path with
-    /// `/` between its parts. One file of a rank travels at a time.
+    /// Sends the file at `path` to rank 0, where it appears as `received/rankR/NAME` in the run's
+    /// directory once it is complete ([`received`](crate::received)). `name` is a relative path
+    /// with `/` as separator. Each rank sends one file at a time.
     ///
     /// # Errors
-    /// [`Error::Collective`] names the rank and the file, and says why rank 0 does not have it.
+    /// [`Error::Collective`] names the rank and the file, and states why rank 0 does not have it.
     pub fn send(&self, path: &Path, name: &str, limit: StdDuration) -> Result<(), Error> {
         self.bring(path, name, &own_file(name), limit)
     }
 
-    /// Brings what alignment reads of this rank into rank 0's directory, as it is now: its marks,
-    /// and the snapshot pairs that it has taken. Nothing travels where this rank sees rank 0's
-    /// directory: they are there, and grow.
+    /// Sends this rank's files that alignment reads to rank 0's directory, in their current state:
+    /// its marks, and the snapshot pairs taken so far. Nothing is sent if this rank sees rank 0's
+    /// directory, where they are already and keep growing.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// Errors of [`Self::send`].
     pub fn send_records(&self, limit: StdDuration) -> Result<(), Error> {
         if self.sees_root() {
             return Ok(());
@@ -85,7 +85,7 @@ impl FilesToRoot {
     }
 }
 
-/// So that no limit is beyond what an instant can be.
+/// Limits a wait so that its end can be represented as an instant.
 const LONGEST: StdDuration = StdDuration::from_secs(365 * 24 * 3600);
 
 #[cfg(test)]

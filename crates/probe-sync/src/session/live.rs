@@ -25,10 +25,10 @@ use crate::round::request::Requests;
 use crate::store::{MarkedProcess, forget_successors};
 use crate::{Config, Error};
 
-/// One rank of a run that is under way.
+/// One rank of a running run.
 ///
-/// It owns the threads that probe and take snapshot pairs. Dropping it ends them, and nothing else:
-/// the files of finished rounds stay, the other ranks are not told.
+/// It owns the threads that probe and take snapshot pairs. Dropping it only ends them: the files of
+/// finished rounds remain, and the other ranks are not informed.
 ///
 /// Two ranks in one process, with virtual clocks whose errors are known:
 ///
@@ -70,45 +70,45 @@ pub struct Session<'c> {
     rounds: Rounds<'c>,
     rank: Rank,
     failed: bool,
-    /// At the root, while the run goes on.
+    /// At the root, while the run is in progress.
     control: Option<ControlSocket>,
-    /// What a rank that takes a lost master's place answers to from then on; None where it does
+    /// What a rank that takes over from a lost master answers to from then on; `None` if it does
     /// already.
     requests: Option<Requests>,
-    /// How this rank comes back when its connection breaks; None where it does not.
+    /// How this rank returns when its connection breaks; `None` if it does not.
     returning: Option<Returning>,
-    /// What this rank records of itself, until the session ends.
+    /// This rank's recording of itself, until the session ends.
     _recording: Option<probe_sync_record::Session>,
 }
 
-/// Where a session stands.
+/// State of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// This rank.
     pub rank: Rank,
-    /// The node that this rank is, or follows.
+    /// The rank's node, or the node that it follows.
     pub node: NodeId,
     /// Number of nodes.
     pub nodes: usize,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub reference: NodeId,
     /// Rounds solved so far.
     pub rounds: u64,
-    /// No further round comes.
+    /// True if no further round follows.
     pub ended: bool,
-    /// At the master: ranks that were lost, or were late so long that the others go on without
-    /// them, and have not come back.
+    /// At the master: ranks that were lost, or so late that the others continue without them, and
+    /// have not returned.
     pub away: Vec<Rank>,
 }
 
 impl<'c> Session<'c> {
     /// Meets the other ranks and begins to measure.
     ///
-    /// A rank whose configuration is unusable gives its error: it still takes part in the
-    /// hand-shake, so that all ranks end with the same one.
+    /// A rank whose configuration is unusable passes its error: it still takes part in the
+    /// handshake, so that all ranks end with the same one.
     ///
     /// # Errors
-    /// The first error; [`Error::Refused`] on every rank alike.
+    /// The first error; [`Error::Refused`] on all ranks.
     pub fn start(
         config: Result<Config, Error>,
         collective: &'c mut dyn Collective,
@@ -117,7 +117,7 @@ impl<'c> Session<'c> {
         Self::start_at(config, collective, context, None)
     }
 
-    /// As [`Self::start`], at the pace of `policy` where one is given.
+    /// Starts like [`Self::start`], with the pace of `policy` if given.
     pub(super) fn start_at(
         config: Result<Config, Error>,
         collective: &'c mut dyn Collective,
@@ -150,12 +150,12 @@ impl<'c> Session<'c> {
         })
     }
 
-    /// Waits for the end of the next round and returns it, on every rank; `None` when the run has
-    /// ended.
+    /// Waits for the end of the next round and returns it, on every rank; returns `None` if the run
+    /// has ended.
     ///
     /// # Errors
-    /// The first error. Rounds finished before are on disk, and at the root `report.json` speaks of
-    /// them.
+    /// The first error. The results of rounds finished before are on disk, and at the root in
+    /// `report.json`.
     pub fn next_round(&mut self) -> Result<Option<&GlobalWindowData>, Error> {
         if self.failed {
             return Ok(None);
@@ -181,7 +181,7 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// Where only this rank's connection broke, it takes part again.
+    /// Rejoins the run if only this rank's connection broke.
     fn come_back(&mut self, error: Error) -> Result<(), Error> {
         let back = match &self.returning {
             Some(returning) if self.rounds.may_return(&error) => returning.come_back(&mut self.rounds, error),
@@ -191,17 +191,17 @@ impl<'c> Session<'c> {
         Ok(())
     }
 
-    /// The last solved round.
+    /// Returns the last solved round.
     pub fn round(&self) -> Option<&GlobalWindowData> {
         self.rounds.last()
     }
 
-    /// At the root: time from the end of its own window to the last solved round.
+    /// At the root: returns the time from the end of its own window to the last solved round.
     pub fn latency(&self) -> Option<StdDuration> {
         self.rounds.latency()
     }
 
-    /// Where it stands.
+    /// Returns the state of the session.
     pub fn state(&self) -> State {
         let Joined { plan, roster, .. } = &*self.joined;
         State {
@@ -215,21 +215,21 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// Whose marks are this process's, for [`crate::MarkWriter`].
+    /// Returns the identity of this process's marks, for [`crate::MarkWriter`].
     pub fn marked_process(&self) -> MarkedProcess {
         let Joined { plan, ranks, .. } = &*self.joined;
         let node = plan.node_of_rank[self.rank];
         MarkedProcess { rank: self.rank as u32, world_size: *ranks as u32, node, clock: clock_of(&self.joined, node) }
     }
 
-    /// The run's number, and the node of which this rank takes snapshot pairs.
+    /// Returns the run id, and the node for which this rank takes snapshot pairs.
     pub(super) fn run(&self) -> (RunId, Option<NodeId>) {
         let Joined { plan, roster, .. } = &*self.joined;
         let taken = |node: &NodeId| roster.nodes[node.index()].tracer_clock.is_some();
         (plan.run, plan.probes_for(self.rank).filter(taken))
     }
 
-    /// What is known since the hand-shake.
+    /// Returns what is known since the handshake.
     pub fn started(&self) -> Started<'_> {
         let Joined { config, plan, roster, edges, backend, ranks, .. } = &*self.joined;
         Started {
@@ -245,12 +245,12 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// Ends the run and returns the report at the root. Rounds that go on end on all ranks with the
-    /// window under way. The context's stop flag stays as it is: the same context serves the next
-    /// session. A session that has returned an error has no report.
+    /// Ends the run and returns the report at the root. Rounds in progress end on all ranks with
+    /// the current window. The context's stop flag is unchanged, so that the same context can serve
+    /// the next session. A session that has returned an error has no report.
     ///
     /// # Errors
-    /// The first error. At the root `report.json` speaks of the finished rounds.
+    /// The first error. At the root, `report.json` covers the finished rounds.
     pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
         if !self.rounds.ended() {
             self.rounds.end_early();
@@ -267,7 +267,7 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// Writes the report of what there is; the first error stays the one to return.
+    /// Writes the report on what is available; returns the first error.
     fn failed(&mut self, error: Error) -> Error {
         self.failed = true;
         self.control = None;

@@ -11,13 +11,13 @@ use probe_sync_estimate::window::NodeEstimate;
 
 use crate::report::SIGMAS_95;
 
-/// The part of the half-width of a node's 95 % interval that probing does not reduce, ns, of its
+/// The parts of the half-width of a node's 95 % interval that probing does not reduce, ns, in its
 /// last rounds.
 #[derive(Debug, Default)]
 pub(super) struct Floors(VecDeque<f64>);
 
 impl Floors {
-    /// Takes in the node's estimate of the next round.
+    /// Adds the node's estimate of the next round.
     pub fn observe(&mut self, node: Option<&NodeEstimate>) {
         match node.filter(|node| node.reachable) {
             Some(node) => {
@@ -29,7 +29,7 @@ impl Floors {
         }
     }
 
-    /// Returns the least half-width that the run can reach, ns, if that is certainly more than
+    /// Returns the smallest half-width that the run can reach, ns, if that is certainly more than
     /// `half_width_ns`.
     pub fn beyond(&self, half_width_ns: f64) -> Option<f64> {
         let (latest, oldest) = (*self.0.front()?, *self.0.back()?);
@@ -39,10 +39,10 @@ impl Floors {
     }
 }
 
-/// Rounds that have to agree.
+/// Number of rounds that have to agree.
 const ROUNDS: usize = 6;
 
-/// What falls by less than this over these rounds has settled.
+/// A value has settled if it falls by less than this factor over these rounds.
 const SETTLED: f64 = 0.9;
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ use crate::Error;
 use crate::join::{Hello, Joined};
 use crate::round::Rounds;
 
-/// What a rank needs to come back.
+/// What a rank needs in order to return.
 pub(super) struct Returning {
-    /// What it has said of itself.
+    /// Its hello.
     hello: Hello,
     context: Context,
     /// How long it tries.
@@ -29,18 +29,18 @@ pub(super) struct Returning {
 }
 
 impl Returning {
-    /// For a rank that has said `hello`; None where it is not to come back.
+    /// Creates it for a rank with this `hello`; `None` if it must not return.
     pub fn of(hello: Hello, context: &Context, joined: &Joined) -> Option<Self> {
         let limit = joined.config.reconnect_timeout;
         let wanted = limit > Duration::ZERO && !context.ends_with_lost_rank;
         wanted.then(|| Self { hello: Hello { stands_by: None, ..hello }, context: context.clone(), limit })
     }
 
-    /// Brings this rank back into the rounds after `error`: what all know now. It tries for its
-    /// whole time, however often the connection breaks.
+    /// Brings this rank back into the rounds after `error`, and returns what all ranks know now. It
+    /// tries for the whole time, however often the connection breaks.
     ///
     /// # Errors
-    /// `error` where nobody lets it in; otherwise why it cannot take part.
+    /// `error` if it is not admitted; otherwise why it cannot take part.
     pub fn come_back(&self, rounds: &mut Rounds<'_>, error: Error) -> Result<Arc<Joined>, Error> {
         let limit = StdDuration::from_nanos(self.limit.as_ns().unsigned_abs());
         let deadline = Deadline::new(limit, Some(Arc::clone(&self.context.stop)));
@@ -81,7 +81,7 @@ impl Returning {
     }
 }
 
-/// Whether the master has said that it does not want this rank back.
+/// Returns true if the master has refused this rank's return.
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Collective(probe_sync_collective::Error::Dismissed { .. }))
 }

@@ -19,21 +19,22 @@ use probe_sync_time::{NodeId, SkewedClock};
 
 use crate::{Config, Error};
 
-/// Who records.
+/// Identity of a recording.
 pub(super) struct Recorded {
-    /// The rank in the job, and how many there are where that is known.
+    /// Rank in the job, and the number of ranks, if known.
     pub rank: u32,
     pub ranks: Option<u32>,
-    /// The node, where the rank is one and its number is the job's.
+    /// The node, if the rank is one and its number is that of the job.
     pub node: Option<NodeId>,
-    /// What the node shows: laid over the system clock.
+    /// Virtual clock of the node, laid over the system clock.
     pub clock: SkewedClock,
 }
 
-/// Begins, if that was asked for.
+/// Starts recording, if requested.
 ///
 /// # Errors
-/// When the file cannot be made, as when an earlier run's is there.
+/// Returns an error if the file cannot be created, for example because one of an earlier run
+/// exists.
 pub(super) fn start(config: &Config, recorded: Recorded) -> Result<Option<Session>, Error> {
     let Some(folder) = &config.record else { return Ok(None) };
     let Recorded { rank, ranks, node, clock } = recorded;
@@ -54,8 +55,8 @@ pub(super) fn start(config: &Config, recorded: Recorded) -> Result<Option<Sessio
     }
 }
 
-/// What goes between the threads and the file: a rank has some ten events a round.
+/// Buffer between the threads and the file; a rank has some ten events per round.
 const BYTES: usize = 1 << 20;
 const PERIOD: Duration = Duration::from_millis(200);
-/// Threads at once with their open scopes.
+/// Most concurrent threads with their open scopes.
 const THREADS: usize = 12;

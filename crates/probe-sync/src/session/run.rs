@@ -7,13 +7,13 @@ use super::live::Session;
 use crate::report::RunReport;
 use crate::{Config, Error};
 
-/// Runs to the configured duration or until stopped, at the configured pace or adaptively. The
-/// report comes back at rank 0.
+/// Runs for the configured duration or until stopped, at the configured pace or adaptively. Returns
+/// the report at rank 0.
 ///
-/// A rank whose configuration is unusable still takes part in the hand-shake, so that all ranks end
+/// A rank whose configuration is unusable still takes part in the handshake, so that all ranks end
 /// with its error.
 ///
-/// A rank that runs alone, for 200 ms:
+/// A single rank, for 200 ms:
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,7 +43,8 @@ use crate::{Config, Error};
 /// ```
 ///
 /// # Errors
-/// The first error; [`Error::Refused`] on every rank alike. Rounds finished before are on disk.
+/// The first error; [`Error::Refused`] on all ranks. The results of rounds finished before are on
+/// disk.
 pub fn run(
     config: Result<Config, Error>,
     collective: &mut dyn Collective,

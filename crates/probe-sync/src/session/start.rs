@@ -33,11 +33,11 @@ use crate::round::{Rounds, Setup};
 use crate::store::{ReceivedFiles, RunDirectory, keep_successors};
 use crate::{Config, Error, wire};
 
-/// What a session is made of: starts to measure, at the pace that the configuration asks for unless
-/// `policy` is given.
+/// Creates the parts of a session and starts to measure, at the configured pace unless `policy` is
+/// given.
 ///
 /// # Errors
-/// The first error; [`Error::Refused`] on every rank alike.
+/// The first error; [`Error::Refused`] on all ranks.
 pub(super) fn start<'c>(
     config: Result<Config, Error>,
     collective: &'c mut dyn Collective,
@@ -109,39 +109,39 @@ pub(super) fn start<'c>(
     Ok(Begun { joined, rounds, hello: hello.ok() })
 }
 
-/// What this rank does to find who is late.
+/// Returns this rank's part in the detection of late ranks.
 fn side(joined: &Arc<Joined>, rank: usize, context: &Context, keeper: Option<&Keeper>) -> Arc<Side> {
     Side::new(Turn::new(joined, rank, &context.arrivals, &context.late), keeper.map(Keeper::folder))
 }
 
-/// How long the hand-shake may take: rank 0 may still be meeting the others when this rank is
-/// there.
+/// Returns how long the handshake may take: rank 0 may still be meeting other ranks when this one
+/// is ready.
 fn handshake(leads: bool, context: &Context) -> Deadline {
     let limit = if leads { HANDSHAKE_LIMIT } else { HANDSHAKE_LIMIT + MEETING_LIMIT };
     Deadline::new(limit, Some(Arc::clone(&context.stop)))
 }
 
-/// At the root: files of ranks with directories of their own come into the run's.
+/// At the root: accepts files of ranks with other directories into the run's.
 fn receive_files(collective: &mut dyn Collective, joined: &Joined, directory: &RunDirectory) {
     let nodes = (0..joined.ranks).map(|rank| joined.plan.probes_for(rank)).collect();
     collective.receive_files(Arc::new(ReceivedFiles::new(directory.folder().clone(), nodes)));
 }
 
-/// What a session is made of.
+/// The parts of a session.
 pub(super) struct Begun<'c> {
     pub joined: Arc<Joined>,
     pub rounds: Rounds<'c>,
-    /// What this rank has said of itself.
+    /// This rank's hello.
     pub hello: Option<Hello>,
 }
 
-/// At the root: what keeps the rounds in this directory.
+/// At the root: returns the keeper of the rounds in this directory.
 fn keeper(joined: &Arc<Joined>, hellos: Vec<Hello>, directory: RunDirectory) -> Result<Box<Keeper>, Error> {
     let recorder = Recorder::begin(Arc::clone(joined), &hellos, directory, None)?;
     Ok(Box::new(Keeper::new(joined, recorder, hellos)))
 }
 
-/// Where rounds do not tell it: who is there, for those who may take the master's place.
+/// Tells potential successors which ranks are present, if the rounds do not convey it.
 fn tell_successors(
     joined: &Joined,
     exchange: &mut Exchange<'_>,
@@ -154,7 +154,7 @@ fn tell_successors(
     exchange.tell_successors(present.as_ref(), Pace::configured(&joined.config).window)
 }
 
-/// At the root: where packets come from, and how their key travelled.
+/// At the root: logs where packets come from, and how their key was transmitted.
 fn tell_of_the_start(leads: bool, plan: &Plan, roster: &Roster) {
     if !leads {
         return;
@@ -169,7 +169,7 @@ fn tell_of_the_start(leads: bool, plan: &Plan, roster: &Roster) {
     }
 }
 
-/// What decides on this rank, at the pace of `policy` where one is given.
+/// Returns the decider of this rank, with the pace of `policy` if given.
 fn decider(joined: &Joined, leads: bool, policy: Option<Policy>) -> Option<Box<Decider>> {
     let decides = match joined.config.rounds {
         RoundMode::Master => leads,
@@ -180,10 +180,10 @@ fn decider(joined: &Joined, leads: bool, policy: Option<Policy>) -> Option<Box<D
     decides.then(|| Box::new(Decider::new(joined, policy.unwrap_or_else(configured))))
 }
 
-/// Takes part again in a run under way, in the place of a process that has left it.
+/// Rejoins a running run, in the place of a process that has left it.
 ///
 /// # Errors
-/// This rank's own, or why the root does not want it.
+/// This rank's own error, or why the root refused it.
 fn again<'c>(
     notice: &[u8],
     config: Result<Config, Error>,
@@ -208,19 +208,19 @@ fn again<'c>(
     Ok((joined, rounds))
 }
 
-/// A rank that takes part again, before its node begins.
+/// A rank that rejoins, before its node starts.
 pub(super) struct Returned {
     pub joined: Joined,
     pub bound: Option<Bound>,
-    /// The round that it was told first.
+    /// The first broadcast that it received.
     pub latest: Broadcast,
 }
 
-/// Says to the root what it must know, with `notice` the root's own word, and hears the next round.
-/// `key` makes the key of packets of the run's plan.
+/// Sends the root its statement in response to `notice`, and receives the next round. `key` derives
+/// the key of packets from the run's plan.
 ///
 /// # Errors
-/// This rank's own, or why the root does not want it.
+/// This rank's own error, or why the root refused it.
 pub(super) fn come_back(
     notice: &[u8],
     config: Result<Config, Error>,
@@ -258,11 +258,10 @@ pub(super) fn come_back(
     Ok(Returned { joined, bound: bound.ok().flatten(), latest })
 }
 
-/// Starts the node of a rank that takes part again, in the life that all were told of with
-/// `latest`.
+/// Starts the node of a rank that rejoins, in the incarnation that `latest` announced to all.
 ///
 /// # Errors
-/// When a file or a thread cannot be made.
+/// Returns an error if a file or a thread cannot be created.
 pub(super) fn node_again(
     joined: Joined,
     bound: Option<Bound>,
@@ -277,14 +276,14 @@ pub(super) fn node_again(
     Ok((joined, node))
 }
 
-/// Who takes the master's place, for this process and for the next one of this rank.
+/// Sets the successors of the master, for this process and for the next one of this rank.
 fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     let successors = &joined.plan.successors;
     collective.line_up(successors);
     keep_successors(&joined.config.out, collective.rank(), joined.plan.run, successors);
 }
 
-/// Connections last as long as was asked for.
+/// Applies the configured lifetime of connections.
 fn connect_as_asked(config: &Config, collective: &mut dyn Collective) -> Result<(), String> {
     match config.connections {
         Connections::Persistent => Ok(()),
@@ -294,8 +293,8 @@ fn connect_as_asked(config: &Config, collective: &mut dyn Collective) -> Result<
     }
 }
 
-/// The group must have been made for the master that the configuration names: which process others
-/// find first is settled when they meet.
+/// Checks that the group was formed for the configured master: which process others contact first
+/// is settled when they meet.
 fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), String> {
     let (master, root, size) = (config.master as usize, collective.root(), collective.size());
     if master >= size {
@@ -310,7 +309,7 @@ fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), Stri
     Ok(())
 }
 
-/// Before any rank begins: that there is a folder to record into.
+/// Checks, before any rank begins, that the folder to record into exists.
 fn check_recording(config: &Config) -> Result<(), String> {
     let Some(folder) = &config.record else { return Ok(()) };
     let made = NewFolders::create(folder).and_then(|made| {
@@ -320,15 +319,15 @@ fn check_recording(config: &Config) -> Result<(), String> {
     made.map(drop).map_err(|error| format!("--record {}: this folder cannot be used: {error}", folder.display()))
 }
 
-/// Regions are made before their runs begin, and this run may be one of them.
+/// Refuses regions, unless this run is one of them; they are formed before their runs begin.
 fn check_regions(config: &Config, context: &Context) -> Result<(), String> {
     let wrong =
         |set| format!("{set}: only the command `probe_sync run` supports regions, not a session in a program; omit it");
     config.region_setting().filter(|_| context.part.is_none()).map_or(Ok(()), |set| Err(wrong(set)))
 }
 
-/// Whether this rank could take the master's place: without rounds there is none, and where the
-/// first rank that is lost ends the run nobody does.
+/// Returns true if this rank is a potential successor of the master. Without rounds there is no
+/// master, and if the first lost rank ends the run there are no successors.
 fn may_stand_by(config: &Config, context: &Context) -> bool {
     config.rounds != RoundMode::Local && config.successors > 0 && !context.ends_with_lost_rank
 }
@@ -338,7 +337,7 @@ fn joined(config: Config, plan: Plan, session_key: SessionKey, roster: Roster, c
     Joined { edges: edges(&config, &plan), config, plan, session_key, roster, backend, ranks }
 }
 
-/// What keeps the clocks right that this rank was asked for.
+/// Returns the feed for the clocks requested of this rank.
 fn feed(joined: &Joined, rank: usize, context: &Context) -> Result<Option<Feed>, Error> {
     let Joined { config, plan, roster, .. } = joined;
     let node = plan.node_of_rank[rank];
@@ -353,7 +352,7 @@ fn feed(joined: &Joined, rank: usize, context: &Context) -> Result<Option<Feed>,
     Feed::new(&pages, config, (node, shown), clock_of(joined, node), in_region)
 }
 
-/// What a node holds before the peers are known.
+/// Resources of a node before the peers are known.
 pub(super) struct Bound {
     prober: ProberSetup,
     tracer: Option<TracerClock>,
@@ -361,8 +360,8 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take
-    /// part.
+    /// Binds the node's socket and opens its tracer clock; the error states why this rank cannot
+    /// take part.
     fn bind(
         config: &Config,
         plan: &Plan,
@@ -386,8 +385,8 @@ impl Bound {
     }
 }
 
-/// The clock to take snapshot pairs of: the caller's own where one is handed in, else what is
-/// configured.
+/// Returns the clock of which snapshot pairs are taken: the caller's own if given, otherwise the
+/// configured one.
 fn tracer_clock(
     configured: TracerClockChoice,
     handed_in: Option<&TracerClock>,
@@ -409,12 +408,13 @@ fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
     topology::edges(nodes, neighbors, config.seed)
 }
 
-/// Ranks of a large job start minutes apart on some clusters; one that never comes must still be
-/// named.
+/// Longest handshake; ranks of a large job start minutes apart on some clusters, and one that never
+/// joins must still be named.
 const HANDSHAKE_LIMIT: StdDuration = StdDuration::from_secs(60);
 /// The root begins when the ranks have met, and a rank waits for it from when it has met the root
 /// itself: at most the longest --start-timeout.
 const MEETING_LIMIT: StdDuration = StdDuration::from_secs(600);
-/// A rank that comes back is let in at the end of the window under way, which may have grown.
+/// Longest wait of a returning rank; it is admitted at the end of the current window, which may
+/// have grown.
 const RETURN_LIMIT: StdDuration = StdDuration::from_secs(600);
 const DEFAULT_NEIGHBORS: u32 = 10;

@@ -48,7 +48,7 @@ pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;
 use crate::{Config, Error};
 
-/// What a run, or a capture, left behind.
+/// Input files left by a run or a capture.
 #[derive(Copy, Clone, Debug)]
 pub enum Input<'a> {
     /// Files of exchanges: `probes/nodeN.jsonl`.
@@ -56,34 +56,34 @@ pub enum Input<'a> {
     /// Files of fitted windows: `windows/nodeN.jsonl`, or the XLA distributed profiler's
     /// `probe_windows_nodeN.jsonl` or messages.
     Windows(&'a [PathBuf]),
-    /// The same, and which fits count; and the XLA distributed profiler's `alpha_beta_nodeN.csv`,
-    /// whose time somebody must know.
+    /// Files of fitted windows with a selection; also the XLA distributed profiler's
+    /// `alpha_beta_nodeN.csv`, whose time must be given.
     Fits {
         /// The files.
         files: &'a [PathBuf],
-        /// Which fits count, and when they hold.
+        /// Which fits to use, and the time at which they hold.
         selection: Selection,
     },
-    /// CSV files of one-way packets that were seen on both sides, with the columns
+    /// CSV files of one-way packets captured on both sides, with the columns
     /// `src,dst,send_ns,recv_ns` and optionally `stamp`. Each time is on its own node's clock.
     Packets {
         /// The files.
         files: &'a [PathBuf],
-        /// Length of the windows that they are cut into; `None` makes one window of all.
+        /// Length of the windows into which they are divided; `None`: one window.
         window: Option<Duration>,
     },
 }
 
-/// Which lines are written.
+/// Which lines to write.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Lines {
-    /// So many that straight lines between them add a tenth of sigma, from the first window's start
-    /// to the last one's end.
+    /// Enough that linear interpolation between them adds a tenth of sigma, from the first window's
+    /// start to the last one's end.
     #[default]
     Sufficient,
     /// One per round and node.
     Rounds,
-    /// One every so long.
+    /// One per this interval.
     Every(Duration),
 }
 
@@ -102,12 +102,12 @@ impl std::str::FromStr for Lines {
 }
 
 /// Reads `input`, solves every round, smooths the run and writes `out` in the form of
-/// `offsets.jsonl`, the lines that `lines` says. The 95 % intervals are of the smoothed run; hard
-/// intervals are the rounds' own, and between their midpoints what clocks allow whose rates change
-/// by no more than 3 ppm from one to the next.
+/// `offsets.jsonl`, with the lines selected by `lines`. The 95 % intervals are those of the
+/// smoothed run; hard intervals are the rounds' own and, between their midpoints, what clocks allow
+/// whose rates change by at most 3 ppm from one to the next.
 ///
-/// Of `config` the fit and the reference count. Two nodes whose packets were captured by somebody
-/// else:
+/// Only the fit and the reference of `config` are used. Two nodes whose packets were captured by
+/// another program:
 ///
 /// ```
 /// use probe_sync::Config;
@@ -129,8 +129,8 @@ impl std::str::FromStr for Lines {
 /// ```
 ///
 /// # Errors
-/// When a file cannot be read or written, nothing in them is usable, the reference is not in them,
-/// or `lines` are more than are sensible.
+/// Returns an error if a file cannot be read or written, contains nothing usable or not the
+/// reference, or if `lines` are too many.
 pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) -> Result<Solved, Error> {
     let reference = reference(config)?;
     let mut recording = Recording::new(reference);
@@ -195,7 +195,8 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
     Ok(recording.solved)
 }
 
-/// The files, each with the segments of its recording before it that are not named themselves.
+/// Returns the files, each preceded by the earlier segments of its recording that are not named
+/// themselves.
 fn with_segments(input: Input<'_>) -> Vec<PathBuf> {
     let (Input::Probes(files) | Input::Windows(files) | Input::Fits { files, .. } | Input::Packets { files, .. }) =
         input;
@@ -227,7 +228,7 @@ fn read<'a>(input: Input<'a>, recording: &mut Recording) -> Result<&'a [PathBuf]
     Ok(paths)
 }
 
-/// Reads files of windows, ours or the XLA distributed profiler's.
+/// Reads files of windows, of probe_sync or of the XLA distributed profiler.
 fn windows<'a>(paths: &'a [PathBuf], selection: Selection, recording: &mut Recording) -> Result<&'a [PathBuf], Error> {
     let format = xla::common_format(paths)?;
     if format != xla::Format::Csv && (selection.at.is_some() || selection.window.is_some()) {

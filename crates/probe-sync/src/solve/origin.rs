@@ -15,10 +15,10 @@ use probe_sync_time::NodeId;
 
 use crate::Error;
 
-/// The first line of the run's `offsets.jsonl`; None where there is none.
+/// Returns the first line of the run's `offsets.jsonl`; `None` if there is none.
 ///
 /// # Errors
-/// When the files are of runs that say different things.
+/// Returns an error if the files are from runs with different first lines.
 pub(super) fn header(paths: &[PathBuf]) -> Result<Option<OffsetsHeader>, String> {
     let mut found: Option<(PathBuf, OffsetsHeader)> = None;
     for (directory, header) in headers(paths) {
@@ -37,12 +37,12 @@ pub(super) fn header(paths: &[PathBuf]) -> Result<Option<OffsetsHeader>, String>
     Ok(found.map(|(_, header)| header))
 }
 
-/// The node that the run measured against which left `files`; `None` where its `offsets.jsonl` does
-/// not lie beside their folder.
+/// Returns the reference node of the run that left `files`; `None` if its `offsets.jsonl` is not
+/// next to their folder.
 ///
 /// # Errors
-/// [`Error::Configuration`] for files of runs with different references: nobody can tell which is
-/// meant.
+/// [`Error::Configuration`] if the files are from runs with different references, since it is
+/// unknown which is meant.
 pub fn recorded_reference(files: &[PathBuf]) -> Result<Option<NodeId>, Error> {
     let headers = headers(files);
     let Some((first, OffsetsHeader { reference, .. })) = headers.first() else { return Ok(None) };
@@ -59,7 +59,7 @@ pub fn recorded_reference(files: &[PathBuf]) -> Result<Option<NodeId>, Error> {
     }
 }
 
-/// The directories of the runs that left `files`, in order, each with the first line of its
+/// Returns the directories of the runs that left `files`, in order, each with the first line of its
 /// `offsets.jsonl`.
 fn headers(files: &[PathBuf]) -> Vec<(PathBuf, OffsetsHeader)> {
     let directory = |path: &PathBuf| Some(std::fs::canonicalize(path).ok()?.parent()?.parent()?.to_owned());
@@ -78,7 +78,7 @@ fn first_line(path: &Path) -> Option<OffsetsHeader> {
     serde_json::from_slice::<OffsetsHeader>(&line).ok().filter(|header| header.meta)
 }
 
-/// A run of tens of thousands of nodes fits.
+/// Longest line, bytes; enough for a run of tens of thousands of nodes.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -30,10 +30,10 @@ use crate::Error;
 #[derive(Debug, Default)]
 pub(super) struct Packets(BTreeMap<Edge, Vec<(OneWayPacket, StampSource)>>);
 
-/// One way of a pair: its direction and its packets.
+/// One direction of a pair: the edge and its packets.
 type Way<'a> = (Edge, &'a [(OneWayPacket, StampSource)]);
 
-/// Where a file has its columns.
+/// Positions of a file's columns.
 #[derive(Copy, Clone, Debug)]
 struct Columns {
     ends: Ends,
@@ -49,10 +49,10 @@ enum Ends {
 }
 
 impl Packets {
-    /// Reads a file. Lines that are no packet are left out and named.
+    /// Reads a file. Lines that are not valid packets are skipped and listed.
     ///
     /// # Errors
-    /// When the file cannot be read, or its first line does not name the columns.
+    /// Returns an error if the file cannot be read, or its first line does not name the columns.
     pub(super) fn read(&mut self, path: &Path, recording: &mut Recording) -> Result<(), Error> {
         let mut columns: Option<Result<Columns, String>> = None;
         recording.read(path, |recording, path, number, line| {
@@ -85,10 +85,10 @@ impl Packets {
         }
     }
 
-    /// Cuts the packets into windows of `length` and fits every pair of nodes in each.
+    /// Divides the packets into windows of `length` and fits every pair of nodes in each.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when `length` makes too many windows.
+    /// [`Error::Configuration`] if `length` gives too many windows.
     pub(super) fn fit_into(self, recording: &mut Recording, length: Option<Duration>) -> Result<(), Error> {
         let offsets = self.rough_offsets(recording.reference());
         for node in recording.nodes.iter().copied().filter(|node| !offsets.contains_key(node)).collect::<Vec<_>>() {
@@ -159,8 +159,8 @@ impl Packets {
         fit_packets(&window, &FitOptions { max_skew: MAX_SKEW, ..FitOptions::default() }).map(|(line, _)| line)
     }
 
-    /// Pairs of nodes with packets both ways, from the smaller number to the larger, with the
-    /// packets of each way.
+    /// Returns the pairs of nodes with packets in both directions, from the smaller number to the
+    /// larger, with the packets of each direction.
     fn pairs(&self) -> impl Iterator<Item = (Edge, [Way<'_>; 2])> {
         let upward = self.0.iter().filter(|(edge, _)| edge.src < edge.dst);
         upward.filter_map(|(edge, forward)| {
@@ -170,8 +170,8 @@ impl Packets {
         })
     }
 
-    /// By how much the nodes' clocks are ahead of the reference's, roughly; without the nodes that
-    /// no packets join to it.
+    /// Returns the approximate offsets of the nodes from the reference, without nodes that no
+    /// packets join to it.
     fn rough_offsets(&self, reference: NodeId) -> BTreeMap<NodeId, Duration> {
         let least = |edge: Edge| self.0[&edge].iter().map(|(packet, _)| packet.received.ahead_of(packet.sent)).min();
         let theta = |edge: Edge| {
@@ -247,7 +247,8 @@ impl Columns {
     }
 }
 
-/// When the source of `pair` sent or received a packet of `edge`, on the source's own clock.
+/// Returns when the source of `pair` sent or received a packet of `edge`, on the source's own
+/// clock.
 fn at_source(pair: Edge, edge: Edge, packet: &OneWayPacket) -> Timestamp<System> {
     if edge == pair { packet.sent } else { packet.received }
 }
@@ -256,7 +257,7 @@ fn times_at_source<'a>(pair: Edge, (edge, packets): Way<'a>) -> impl Iterator<It
     packets.iter().map(move |(packet, _)| (pair.src, at_source(pair, edge, packet)))
 }
 
-/// What `node` contributes to a round.
+/// Returns the contribution of `node` to a round.
 fn contribution(
     node: NodeId,
     round_id: RoundId,
@@ -282,7 +283,8 @@ fn reversed(edge: Edge) -> Edge {
     Edge { src: edge.dst, dst: edge.src }
 }
 
-/// Captures may be short, and packets of a tenth of a second leave a thousandth of the rate open.
+/// Largest rate difference; captures may be short, and packets of a tenth of a second leave the
+/// rate uncertain by a thousandth.
 const MAX_SKEW: f64 = 0.01;
-/// Estimates that are made at most: as many as lines that `--knots` may write.
+/// Most estimates: as many as the lines that `--knots` may write.
 const MAX_NODE_WINDOWS: i64 = 10_000_000;

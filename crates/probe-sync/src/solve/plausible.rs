@@ -7,7 +7,7 @@ use probe_sync_time::{System, Timestamp};
 
 use crate::store::{ProbeLine, ProbeWindowLine};
 
-/// What cannot have been measured.
+/// Returns why an exchange cannot have been measured, if so.
 pub(super) fn implausible(probe: &ProbeLine) -> Option<&'static str> {
     let t = &probe.t;
     if probe.src == probe.dst {
@@ -55,12 +55,13 @@ pub(super) fn implausible_window(window: &NodeWindowData) -> Option<&'static str
     }
 }
 
-/// Whether stamps can have been used that may be wrong by this.
+/// Returns true if these bounds of stamp errors are possible.
 fn possible_errors(stamp_errors_ns: &[f64; 2]) -> bool {
     stamp_errors_ns.iter().all(|error| (0.0..=1e9).contains(error))
 }
 
-/// A clock that is set back ends its window before it started it: that is no mistake.
+/// Returns why a window's span is implausible, if so. A clock that is set back ends its window
+/// before it started, which is not a mistake.
 pub(super) fn implausible_span(start: Timestamp<System>, end: Timestamp<System>) -> Option<&'static str> {
     let near = TIMES_NS.contains(&start.as_ns()) && TIMES_NS.contains(&end.as_ns());
     (!near).then_some(TIME_TOO_FAR)
@@ -70,6 +71,6 @@ pub(super) const MAX_NODES: u32 = 1 << 16;
 const NO_STAMP_ERROR: &str = "a timestamp error that is negative or more than a second";
 pub(super) const NODE_TOO_LARGE: &str = "a node number above 65535";
 
-/// Differences of such times fit an i64.
+/// Range of times whose differences fit an i64.
 pub(super) const TIMES_NS: std::ops::RangeInclusive<i64> = -(1 << 62)..=(1 << 62);
 pub(super) const TIME_TOO_FAR: &str = "a time more than 146 years from 1970";

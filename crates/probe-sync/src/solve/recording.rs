@@ -32,20 +32,20 @@ pub(super) struct Recording {
     windows: BTreeMap<RoundId, BTreeMap<NodeId, NodeWindowData>>,
     pub(super) nodes: BTreeSet<NodeId>,
     pub(super) solved: Solved,
-    /// What the run that recorded says of its nodes.
+    /// Description of the nodes by the run that recorded them.
     pub(super) origin: Option<OffsetsHeader>,
     reference: NodeId,
-    /// Which fitted edges count.
+    /// Which fitted edges to use.
     pub(super) selection: Selection,
-    /// Fits that do not.
+    /// Number of fits not used.
     pub(super) unselected: usize,
 }
 
 /// The rounds of a recording.
 pub(super) struct Rounds {
-    /// Against the reference.
+    /// Rounds solved relative to the reference.
     pub(super) solved: Vec<SolvedRound>,
-    /// Those in which another clock carried its timeline on; not smoothed.
+    /// Rounds in which another clock carried the reference's timeline on; not smoothed.
     pub(super) carried: Vec<GlobalWindowData>,
 }
 
@@ -55,11 +55,11 @@ struct WindowRecord {
     close: Option<ProbeWindowLine>,
 }
 
-/// Takes one line of a file: the recording, the file, the line's number, its bytes.
+/// Processes one line of a file: the recording, the file, the line's number, its bytes.
 pub(super) type TakeLine = fn(&mut Recording, &Path, usize, &[u8]);
 
 impl Recording {
-    /// Nothing read yet, of a run against `reference`.
+    /// Creates an empty recording of a run relative to `reference`.
     pub(super) fn new(reference: NodeId) -> Self {
         Self {
             exchanges: BTreeMap::new(),
@@ -151,17 +151,17 @@ impl Recording {
         self.solved.exchanges += 1;
     }
 
-    /// The node whose offset is zero.
+    /// Returns the reference node, whose offset is zero.
     pub(super) fn reference(&self) -> NodeId {
         self.reference
     }
 
-    /// Takes a window that was fitted elsewhere.
+    /// Adds a window that was fitted elsewhere.
     pub(super) fn put(&mut self, window: NodeWindowData) {
         self.windows.entry(window.round_id).or_default().insert(window.node_id, window);
     }
 
-    /// Counts and names something that is left out and is no line.
+    /// Counts and lists something that is skipped and is not a line.
     pub(super) fn leave_out(&mut self, what: &str) {
         self.solved.skipped_lines += 1;
         self.note(format!("ignored: {what}"));
@@ -178,8 +178,8 @@ impl Recording {
         }
     }
 
-    /// Leaves out nodes whose number is far beyond how many nodes there are: one corrupt digit
-    /// would make every round hold an estimate for each of up to 65536 nodes.
+    /// Drops nodes whose number far exceeds the number of nodes: one corrupt digit would make every
+    /// round hold an estimate for each of up to 65536 nodes.
     pub(super) fn drop_strays(&mut self) {
         let limit = STRAY_BASE + STRAY_FACTOR * self.nodes.len();
         let stray = |node: &NodeId| node.index() >= limit;
@@ -203,8 +203,8 @@ impl Recording {
         ));
     }
 
-    /// Fits the windows of the exchanges. What an edge's stamps may be wrong by holds for a run: a
-    /// window that was not closed has it from the others.
+    /// Fits the windows of the exchanges. The bounds of stamp errors on an edge hold for a whole
+    /// run, so a window that was not closed takes them from the others.
     pub(super) fn fit(&mut self, config: &Config) {
         let mut stated: BTreeMap<Edge, [f64; 2]> = BTreeMap::new();
         for (edge, errors) in
@@ -231,21 +231,21 @@ impl Recording {
         }
     }
 
-    /// What is known of the run before its first round.
+    /// Returns what is known about the run before its first round.
     pub(super) fn options(&self, config: &Config) -> SolverOptions {
         let hosts = self.origin.as_ref().map(OffsetsHeader::hosts).unwrap_or_default();
         SolverOptions { hosts, fit: config.fit_options(), ..SolverOptions::new(self.node_count(), self.reference) }
     }
 
-    /// Nodes are numbered without gaps up to here.
+    /// Returns the number of nodes, numbered without gaps.
     pub(super) fn node_count(&self) -> usize {
         self.nodes.last().map_or(0, |node| node.index() + 1)
     }
 
-    /// Solves the rounds in order, and those without the reference on the timeline that another
-    /// node carries on from the round before, as the live run did. Where the reference is there
-    /// again, it is the timeline again, and the smoother knows better what was between. The windows
-    /// are used up.
+    /// Solves the rounds in order; those without the reference are solved on the timeline that
+    /// another node carries on from the previous round, as the live run did. Once the reference is
+    /// back, it is the timeline again, and the smoother's result is better for the time between.
+    /// The windows are consumed.
     pub(super) fn rounds(&mut self, config: &Config) -> Result<Rounds, Error> {
         self.solved.nodes = self.nodes.len();
         let mut rounds: Vec<SolvedRound> = Vec::with_capacity(self.windows.len());
@@ -283,8 +283,8 @@ impl Recording {
         Ok(Rounds { solved: rounds, carried })
     }
 
-    /// Solves a round without the reference; None where nobody that was known in the round before
-    /// has a window in it.
+    /// Solves a round without the reference; `None` if no node known in the previous round has a
+    /// window in it.
     fn carry(
         &mut self,
         timeline: &mut Timeline,
@@ -341,7 +341,7 @@ impl Recording {
         self.solved.faults = smoothed.faults().filter(known).cloned().collect();
     }
 
-    /// Writes the lines of nodes that were seen, beside their place first; returns how many.
+    /// Writes the lines of nodes that were seen, to a temporary file first; returns their number.
     pub(super) fn write(&self, out: &Path, lines: impl Iterator<Item = OffsetRecord>) -> Result<usize, Error> {
         let (nodes, ranks) = self.origin.clone().map(|origin| (origin.nodes, origin.ranks)).unwrap_or_default();
         let header = OffsetsHeader { meta: true, nodes, reference: self.reference, ranks };
@@ -374,13 +374,13 @@ impl WindowRecord {
     }
 }
 
-/// The last round in which another node than the reference was known.
+/// Returns the last round in which a node other than the reference was known.
 fn last_known(reference: NodeId, rounds: &[SolvedRound]) -> Option<GlobalWindowData> {
     rounds.iter().rev().find(|round| round.data.knows_another_than(reference)).map(|round| round.data.clone())
 }
 
-/// The reference node's window; if it probed nobody, the window of a node that probed it, taken
-/// over to its clock.
+/// Returns the reference node's window; if it probed no node, the window of a node that probed it,
+/// converted to its clock.
 fn reference_window(reference: NodeId, windows: &[NodeWindowData]) -> Option<NodeWindowData> {
     if let Some(own) = windows.iter().find(|window| window.node_id == reference) {
         return Some(own.clone());
@@ -400,8 +400,8 @@ fn reference_window(reference: NodeId, windows: &[NodeWindowData]) -> Option<Nod
 }
 
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// Node numbers below this plus the factor times the number of nodes are believed.
+/// Node numbers below this plus the factor times the number of nodes are considered plausible.
 const STRAY_BASE: usize = 64;
 const STRAY_FACTOR: usize = 16;
-/// Where a window lies of which nothing was recorded.
+/// Time of a window of which nothing was recorded.
 const NEVER: Timestamp<System> = Timestamp::from_ns(0);

@@ -27,41 +27,41 @@ use crate::store::write_offsets;
 /// A region's run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// What it is called in messages.
+    /// Name in messages.
     pub name: String,
     /// Its directory, or a file of its smoothed offsets.
     pub run: PathBuf,
-    /// Which node of the masters' run its master is; None: the one with its host's name.
+    /// Node of its master in the masters' run; `None`: the one with its host's name.
     pub master: Option<NodeId>,
 }
 
-/// What was put on one timeline.
+/// Results of putting regions on one timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composed {
-    /// Lines written, the first apart.
+    /// Lines written, without the header line.
     pub lines: usize,
-    /// The node of the file whose offset is zero.
+    /// Reference node of the file, whose offset is zero.
     pub reference: NodeId,
-    /// The regions as they were given, with nodes of the masters' run that are in none at the end.
+    /// The regions in the order given, followed by nodes of the masters' run that are in none.
     pub regions: Vec<ComposedRegion>,
-    /// What is worth telling.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 /// One region of [`Composed`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComposedRegion {
-    /// Its name.
+    /// Name of the region.
     pub name: String,
-    /// Its nodes in the file: the first, and how many.
+    /// Its nodes in the file: the first, and their number.
     pub nodes: (NodeId, usize),
-    /// Its master in the masters' run.
+    /// Node of its master in the masters' run.
     pub master: NodeId,
-    /// Median standard deviation within the region and on the timeline of all, ns; None without
-    /// lines of others than the master.
+    /// Median standard deviation within the region and on the common timeline, ns; `None` without
+    /// lines of nodes other than the master.
     pub sigma_ns: Option<[f64; 2]>,
-    /// Its lines for which the masters' run says nothing of its master, or after its master was
-    /// lost.
+    /// Its lines at times when the masters' run has no offset for its master, or after its master
+    /// was lost.
     pub left_out: usize,
 }
 
@@ -69,8 +69,8 @@ pub struct ComposedRegion {
 /// `offsets.jsonl`.
 ///
 /// # Errors
-/// [`Error::Configuration`] for regions that cannot be told apart or have no master in `masters`;
-/// [`Error::Regions`] for runs that cannot be composed; [`Error::File`].
+/// [`Error::Configuration`] for regions that cannot be distinguished or have no master in
+/// `masters`; [`Error::Regions`] for runs that cannot be composed; [`Error::File`].
 pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Composed, Error> {
     refuse_doubles(masters, regions, out)?;
     let top = Run::read(masters)?;
@@ -93,11 +93,11 @@ pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Co
     Ok(Composed { lines, reference, regions, notes })
 }
 
-/// Whether a region can be put on the timeline of the run among the masters, whatever the others
-/// are.
+/// Checks that a region can be put on the timeline of the run among the masters, independently of
+/// the others.
 ///
 /// # Errors
-/// As [`compose_runs`].
+/// Errors of [`compose_runs`].
 pub(crate) fn check_region(masters: &Path, region: &Region) -> Result<(), Error> {
     let top = Run::read(masters)?;
     let read = [(region, Run::read(&region.run)?)];
@@ -160,12 +160,12 @@ impl Run {
         Ok(Self { path, header, nodes })
     }
 
-    /// Nodes that somebody has measured.
+    /// Returns true if the node was measured.
     fn has_lines(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|lines| !lines.lines().is_empty())
     }
 
-    /// It has one node, and nobody to measure it.
+    /// Returns true if the run has a single node, which is not measured.
     fn is_alone(&self) -> bool {
         let reaches = |lines: &NodeLines| lines.lines().iter().any(|line| line.estimate.reachable);
         self.nodes.len() == 1 && !self.nodes.values().any(reaches)
@@ -175,14 +175,15 @@ impl Run {
         self.header.nodes.iter().find(|record| record.node_id == node)?.hostname.as_deref()
     }
 
-    /// Until when its reference is the region's.
+    /// Returns the time until which its reference is that of the region.
     fn until(&self) -> Result<Timestamp<Reference>, Error> {
         let reference = self.header.reference;
         let until = self.nodes.get(&reference).and_then(NodeLines::reference_until);
         until.ok_or_else(|| wrong(&self.path, &format!("has no line for its reference, node {reference}")))
     }
 
-    /// Nobody can say on which side of a step of its own clock a reading of a master is.
+    /// Refuses steps of a master's clock, because it is unknown on which side of a step a reading
+    /// is.
     fn refuse_breaks(&self, node: NodeId, what: &str, until: Timestamp<Reference>) -> Result<(), Error> {
         let Some(broken) = self.nodes.get(&node).and_then(|lines| lines.first_break(until)) else { return Ok(()) };
         let at = broken.window_start.as_ns();
@@ -194,7 +195,7 @@ impl Run {
     }
 }
 
-/// What the file will hold.
+/// Content of the combined file.
 struct Whole<'a> {
     top: &'a Run,
     header: Vec<NodeRecord>,
@@ -255,8 +256,8 @@ impl<'a> Whole<'a> {
         Ok(())
     }
 
-    /// A region of one node, whose run has nobody to measure: its node is as the masters' run
-    /// measured it.
+    /// Adds a region of a single node, which its own run does not measure: the node is as the
+    /// masters' run measured it.
     fn add_alone(&mut self, region: &Region, run: &Run, master: NodeId) {
         let number = NodeId(self.header.len() as u32);
         if master == self.top.header.reference {
@@ -284,7 +285,7 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// Nodes of the masters' run that no region has: each is one of its own.
+    /// Adds nodes of the masters' run that are in no region, each as a region of its own.
     fn add_others(&mut self, joined: &[NodeId]) {
         for (node, lines) in self.top.nodes.iter().filter(|(node, _)| !joined.contains(node)) {
             let number = NodeId(self.header.len() as u32);
@@ -312,7 +313,7 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// By region the node of the masters' run that is its master.
+/// Returns the node of the masters' run that is the master of each region.
 fn joined(top: &Run, regions: &[(&Region, Run)]) -> Result<Vec<NodeId>, Error> {
     let mut taken: BTreeMap<NodeId, &str> = BTreeMap::new();
     let mut masters = Vec::new();
@@ -333,7 +334,7 @@ fn joined(top: &Run, regions: &[(&Region, Run)]) -> Result<Vec<NodeId>, Error> {
     Ok(masters)
 }
 
-/// The one node of the masters' run that is on the host of a region's reference.
+/// Returns the only node of the masters' run that is on the host of a region's reference.
 fn by_host(top: &Run, region: &str, run: &Run) -> Result<NodeId, Error> {
     let reference = run.header.reference;
     let host = run.host(reference);
@@ -351,7 +352,7 @@ fn by_host(top: &Run, region: &str, run: &Run) -> Result<NodeId, Error> {
     Err(misused("--master", reason))
 }
 
-/// The launcher's ranks, where all regions were numbered by one launcher as one job.
+/// Returns the launcher's ranks, if one launcher numbered all regions as one job.
 fn common_ranks(regions: &[(&Region, Run)], composed: &[ComposedRegion], notes: &mut Vec<String>) -> Vec<RankRecord> {
     let mut ranks = Vec::new();
     let mut lacking = None;
@@ -381,7 +382,7 @@ fn common_ranks(regions: &[(&Region, Run)], composed: &[ComposedRegion], notes: 
     Vec::new()
 }
 
-/// Whether ranks cannot be those of one job.
+/// Returns true if ranks cannot be those of one job.
 fn several_jobs(ranks: &[RankRecord]) -> bool {
     let numbers: BTreeSet<u32> = ranks.iter().map(|rank| rank.rank).collect();
     let jobs: BTreeSet<_> =
@@ -448,7 +449,7 @@ fn not_opened(run: &Path, path: &Path, source: std::io::Error) -> Error {
     Error::File { path: path.into(), action: "read", source }
 }
 
-/// The nodes that a first line names.
+/// Returns the nodes named in a header line.
 fn numbers(path: &Path, header: &OffsetsHeader) -> Result<BTreeSet<NodeId>, Error> {
     if !header.meta {
         return Err(wrong(path, NO_HEADER));
@@ -470,7 +471,7 @@ fn misused(key: &str, reason: String) -> Error {
 
 const NO_HEADER: &str = "does not start with a line that names its nodes";
 const END_OF_TIME: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
-/// A header of tens of thousands of nodes fits.
+/// Longest header line, bytes; enough for tens of thousands of nodes.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]
@@ -484,8 +485,7 @@ mod tests {
 
     use super::*;
 
-    /// Nodes that the first line names, those that have lines, and ranks: number, ranks in all,
-    /// node.
+    /// Nodes in the header line, nodes with lines, and ranks: number, number of ranks, node.
     struct Made<'a> {
         named: &'a [u32],
         seen: &'a [u32],
@@ -554,7 +554,7 @@ mod tests {
         run
     }
 
-    /// Composed, and the file's first line.
+    /// Composes them, and returns the header line of the file too.
     fn composed(a: &Made<'_>, b: &Made<'_>) -> Result<(Composed, OffsetsHeader), Error> {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let top = write(folder.path(), "top", &Made { named: &[0, 1], seen: &[0, 1], ranks: &[] });

@@ -18,7 +18,7 @@ fn solve(text: &str, window: Option<Duration>, config: &Config) -> Result<(Solve
 }
 
 /// Three nodes in a row, 0 – 1 – 2: node 1 is 80 s behind node 0, node 2 is 5 ms ahead of it.
-/// Packets take 100 µs and up.
+/// Packets take at least 100 µs.
 fn three_nodes() -> String {
     let ahead = [0, -80_000_000_000_i64, 5_000_000];
     let mut text = String::from("# made by hand\nstamp,recv_ns,src,send_ns,dst\n");
@@ -158,7 +158,7 @@ fn a_capture_of_two_hosts() {
 }
 
 /// Two windows of hardware stamps between node 0 and node 1, 1000 ns ahead; the second was not
-/// closed, as where a run was killed.
+/// closed, as if the run was killed.
 fn hardware_probes(stated: &str) -> String {
     let mut text = String::new();
     for round in 0..2_i64 {
@@ -227,7 +227,7 @@ fn what_converted_stamps_may_be_wrong_by_is_read_from_the_recording() {
     }
 }
 
-/// A window of `node` in which it probed `peer`, or nobody while all paused; clocks are 1000 ns
+/// A window of `node` in which it probed `peer`, or no node while all paused; clocks are 1000 ns
 /// apart.
 fn probed(node: i64, peer: Option<i64>, round: i64) -> String {
     let (start, second) = (1_600_000_000_000_000_000 + round * 1_000_000_000, 1_000_000_000);

@@ -30,54 +30,54 @@ pub struct RunDirectory {
     folder: OwnFolder,
     /// Held by the root until it is dropped.
     lock: Option<Lock>,
-    /// What is taken back when this is dropped before the run has started.
+    /// What is undone if this is dropped before the run has started.
     claim: Option<Claim>,
 }
 
-/// What keeps others from a directory.
+/// Locks that exclude others from a directory.
 #[derive(Debug)]
 struct Lock {
-    /// The directory itself, which nobody takes for a file that may go.
+    /// The directory itself, which is never mistaken for a file that may be removed.
     directory: File,
-    /// A file in it: file systems over the network lock no directories.
+    /// A file in it, because network file systems do not lock directories.
     _file: File,
 }
 
-/// What claiming a directory changed.
+/// Changes made by claiming a directory.
 #[derive(Debug)]
 struct Claim {
-    /// Where the earlier run is now.
+    /// Present location of the earlier run.
     aside: Option<PathBuf>,
     folders: NewFolders,
 }
 
-/// What is in a directory that a run is to have.
+/// Content of a directory that a run is to use.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Content {
-    /// Nothing, or the empty folders of a start that was broken off.
+    /// Nothing, or the empty folders of an aborted start.
     Nothing,
-    /// A run, or what one left that was broken off before it had written what it is.
+    /// A run, or the remains of one that was aborted before it had written its description.
     Run,
     /// Anything else.
     Foreign,
 }
 
 impl RunDirectory {
-    /// Claims the directory for a run, at the root. What an earlier run left there moves aside
-    /// first. Dropped before [`Self::started`], it is as if nothing had been claimed. A link to a
-    /// directory stays one.
+    /// Claims the directory for a run, at the root. The remains of an earlier run are first moved
+    /// aside. If this is dropped before [`Self::started`], the claim is undone. A link to a
+    /// directory is kept.
     ///
     /// # Errors
-    /// [`Error::Occupied`] when it holds something else than a finished run; [`Error::File`] names
-    /// the path.
+    /// [`Error::Occupied`] if it contains something other than a finished run; [`Error::File`]
+    /// names the path.
     pub fn claim(path: &Path) -> Result<Self, Error> {
         Self::claim_with(path, &PARTS)
     }
 
-    /// As [`Self::claim`], of a directory that has these folders alone.
+    /// Claims like [`Self::claim`] a directory that has only these folders.
     ///
     /// # Errors
-    /// As [`Self::claim`].
+    /// Errors of [`Self::claim`].
     pub fn claim_with(path: &Path, parts: &[&str]) -> Result<Self, Error> {
         let occupied = |reason| Error::Occupied { path: path.into(), reason };
         if path.as_os_str().is_empty() {
@@ -121,7 +121,7 @@ impl RunDirectory {
         Ok(directory)
     }
 
-    /// The run has started: what was claimed stays.
+    /// Confirms that the run has started, so that the claim is kept.
     pub fn started(&mut self) {
         if let Some(claim) = self.claim.take() {
             claim.folders.keep();
@@ -159,8 +159,8 @@ impl RunDirectory {
         Ok(Lock { directory, _file: file })
     }
 
-    /// Refuses where this run's directory has gone, or another is in its place: what is there is
-    /// not this run's to replace.
+    /// Checks that this run's directory still exists and was not replaced by another, whose content
+    /// must not be overwritten.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -181,17 +181,17 @@ impl RunDirectory {
         ))))
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The directory, held open.
+    /// Returns the directory, held open.
     pub fn folder(&self) -> &OwnFolder {
         &self.folder
     }
 
-    /// Writes a whole document beside its place, then renames it there.
+    /// Writes a whole document to a temporary file, then renames it.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -199,7 +199,7 @@ impl RunDirectory {
         self.write_whole(name, content.as_bytes())
     }
 
-    /// As [`Self::write_document`], of any bytes.
+    /// Writes any bytes like [`Self::write_document`].
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -208,7 +208,7 @@ impl RunDirectory {
         self.folder.write_whole(name, content).map_err(Error::file(&self.folder.path_of(name), "write"))
     }
 
-    /// As [`Self::write_document`], without waiting until the disk has it: for what is written anew
+    /// Writes like [`Self::write_document`], without waiting for the disk: for documents rewritten
     /// every round.
     ///
     /// # Errors
@@ -223,15 +223,15 @@ impl RunDirectory {
         refresh().map_err(Error::file(&self.folder.path_of(name), "write"))
     }
 
-    /// Begins a file of it that appears under this name when it is whole.
+    /// Creates a file in the directory that appears under this name when it is complete.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the system's error.
     pub fn atomic(&self, name: &str) -> std::io::Result<AtomicFile> {
         self.folder.atomic(name)
     }
 
-    /// Starts a recording, whose files begin with `header` where there is one.
+    /// Starts a recording, whose files begin with `header` if given.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -244,7 +244,7 @@ impl RunDirectory {
         Stream::create(&self.folder, name, limits, header)
     }
 
-    /// Goes on with a recording that an earlier process of this rank has begun in this run.
+    /// Continues a recording that an earlier process of this rank began in this run.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -252,8 +252,8 @@ impl RunDirectory {
         Stream::go_on(&self.folder, name, limits)
     }
 
-    /// Makes room for a file of this name: one that an earlier run left, on a disk that the root
-    /// does not see, moves aside.
+    /// Makes room for a file of this name: one left by an earlier run, on a disk that the root does
+    /// not see, is moved aside.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -270,7 +270,7 @@ impl RunDirectory {
 }
 
 impl Claim {
-    /// Undoes what claiming the directory at `path` changed.
+    /// Undoes the changes made by claiming the directory at `path`.
     fn take_back(self, path: &Path) {
         drop(self.folders);
         if let Some(aside) = self.aside.filter(|_| !path.exists()) {
@@ -290,7 +290,8 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Writes a file beside its place, then renames it there, so that no half-written file looks whole.
+/// Writes a file under a temporary name, then renames it, so that no half-written file looks
+/// complete.
 ///
 /// # Errors
 /// [`Error::File`] names the path.
@@ -303,7 +304,7 @@ fn own(path: &Path) -> Result<OwnFolder, Error> {
     OwnFolder::take(path).map_err(Error::file(path, "use"))
 }
 
-/// From here on, whatever folder the program goes to.
+/// Returns an absolute path, which stays valid if the program changes its working directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -337,8 +338,8 @@ fn content(directory: &Path) -> Content {
     }
 }
 
-/// What the files of a folder are called that ranks and their processes make in a run's directory,
-/// whether or not it is rank 0's.
+/// Returns the pattern of file names in a folder that ranks and their processes create in a run's
+/// directory, whether or not it is rank 0's.
 fn own_names(folder: &str) -> Option<fn(&str) -> bool> {
     match folder {
         MARKS_FOLDER => Some(|name| token_of_file(name).is_some()),
@@ -349,7 +350,7 @@ fn own_names(folder: &str) -> Option<fn(&str) -> bool> {
     }
 }
 
-/// The run whose directory this is, if it is one.
+/// Returns the run whose directory this is, if any.
 pub(crate) fn run_in(directory: &Path) -> Option<String> {
     let text = std::io::read_to_string(open_regular(&directory.join("run.json")).ok()?.take(DOCUMENT_MAX)).ok()?;
     serde_json::from_str::<Value>(&text).ok()?.get("run_id")?.as_str().map(str::to_owned)
@@ -361,7 +362,7 @@ fn free_name(path: &Path) -> Result<PathBuf, Error> {
         .ok_or_else(|| Error::TooManyOldRuns { path: path.into() })
 }
 
-/// The names that something may have when it moves aside.
+/// Returns the possible names for something moved aside.
 fn numbered(path: &Path) -> impl Iterator<Item = PathBuf> {
     (1..MAX_OLD_RUNS).map(|number| {
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -370,10 +371,10 @@ fn numbered(path: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The longest run.json that is read.
+/// Largest run.json that is read, bytes.
 const DOCUMENT_MAX: u64 = 256 << 20;
 const MAX_OLD_RUNS: u32 = 1000;
-/// The folders of nodes' files, `nodeN…`.
+/// Folders of nodes' files, `nodeN…`.
 const PARTS: [&str; 3] = ["windows", "probes", "snapshots"];
 const LOCK: &str = ".lock";
 

@@ -23,11 +23,11 @@ use serde::de::DeserializeOwned;
 use super::{ProbeLine, RecordedLine, proto_generated as proto, write_whole};
 use crate::Error;
 
-/// Writes the run in `directory` to `out`; returns the nodes whose windows are not there though
-/// they took part in rounds: nodes keep them on their own hosts.
+/// Writes the run in `directory` to `out`; returns the nodes that took part in rounds but whose
+/// windows are missing, because nodes keep them on their own hosts.
 ///
 /// # Errors
-/// Names the file, and the line where one is wrong that is not the last.
+/// Names the file, and the line if one other than the last is invalid.
 pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error> {
     let run = directory.join("run.json");
     let run_json = open_regular(&run).and_then(std::io::read_to_string).map_err(Error::file(&run, "read"))?;
@@ -63,10 +63,10 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error>
     Ok(lacking.into_iter().map(NodeId).collect())
 }
 
-/// The run in the bytes of an export.
+/// Parses the run from the bytes of an export.
 ///
 /// # Errors
-/// When the bytes are no `RunExport`.
+/// Returns an error if the bytes are not a `RunExport` message.
 pub fn read(bytes: &[u8]) -> Result<proto::RunExport, prost::DecodeError> {
     proto::RunExport::decode(bytes)
 }
@@ -98,7 +98,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
     Ok(values)
 }
 
-/// A line of an earlier build in the words of this one; they are whole strings of its JSON.
+/// Converts a line of an earlier version to current terms, which are whole strings of its JSON.
 fn todays_words(line: &str) -> Cow<'_, str> {
     let mut line = Cow::Borrowed(line);
     for (earlier, today) in EARLIER_WORDS {
@@ -375,8 +375,8 @@ fn exchange(probe: &ProbeLine) -> proto::Exchange {
     }
 }
 
-/// What recordings called a kind of fault, and the key of a verdict, before both were renamed;
-/// taken apart, because nothing else is to use the words again.
+/// Former name of a kind of fault and of a key of a verdict; split up, so that a search does not
+/// find the old terms.
 const EARLIER_WORDS: [(&str, &str); 2] =
     [(concat!("\"li", "ar\""), "\"falseticker\""), (concat!("\"spo", "ilt\":"), "\"invalid\":")];
 
@@ -391,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// The names of a message's fields in the schema.
+    /// Returns the names of a message's fields in the schema.
     fn fields(message: &str) -> BTreeSet<String> {
         const SCHEMA: &str = include_str!("../../../../proto/probe_sync.proto");
         let body = SCHEMA.split(&format!("\nmessage {message} {{\n")).nth(1).expect(message);
@@ -400,9 +400,9 @@ mod tests {
         declared.filter_map(|(field, _)| Some(field.split(' ').next_back()?.to_owned())).collect()
     }
 
-    /// Every key of `value` in the files is a field of the messages, under its own name or the one
-    /// that `renamed` gives, and nothing of `exported`, made of values that are nowhere zero or
-    /// absent, was left as it is by default.
+    /// Checks that every key of `value` in the files is a field of the messages, under its own name
+    /// or the one that `renamed` gives, and that nothing in `exported`, made of values that are
+    /// nowhere zero or absent, has its default.
     fn check(messages: &[&str], value: &impl Serialize, renamed: &[(&str, &str)], exported: &impl std::fmt::Debug) {
         let known: BTreeSet<String> = messages.iter().flat_map(|message| fields(message)).collect();
         let json = serde_json::to_value(value).expect("JSON");

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::Error;
 
-/// An append-only stream of JSON objects, one a line. Two processes never write over each other's
-/// lines: one that hung may wake when another has its place.
+/// An append-only stream of JSON objects, one per line. Two processes never overwrite each other's
+/// lines: a process that hung may wake when another has taken its place.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
@@ -26,7 +26,7 @@ impl JsonLines {
     /// Creates the file of this name in a folder.
     ///
     /// # Errors
-    /// [`Error::File`] names the path, also where something has the name already.
+    /// [`Error::File`] names the path, also if it already exists.
     pub fn create(folder: &OwnFolder, name: &str) -> Result<Self, Error> {
         let path = folder.path_of(name);
         let file = folder.create_new(name).and_then(|_| folder.append(name)).map_err(Error::file(&path, "create"))?;
@@ -36,7 +36,7 @@ impl JsonLines {
     /// Appends one object.
     ///
     /// # Errors
-    /// [`Error::File`] names the path, as when the disk is full.
+    /// [`Error::File`] names the path, for example if the disk is full.
     pub fn append<T: Serialize>(&mut self, value: &T) -> Result<(), Error> {
         self.line.clear();
         serde_json::to_writer(&mut self.line, value).expect("our types serialise to JSON and a Vec takes any bytes");
@@ -44,7 +44,8 @@ impl JsonLines {
         without_size_signal(|| self.writer.write_all(&self.line)).map_err(Error::file(&self.path, "append to"))
     }
 
-    /// Hands everything to the operating system: a killed process loses nothing before this point.
+    /// Passes everything to the operating system, so that a killed process loses nothing written
+    /// before.
     ///
     /// # Errors
     /// [`Error::File`] names the path.

@@ -21,20 +21,20 @@ use probe_sync_time::{NodeId, SkewedClock, System, Timestamp};
 use super::lines::JsonLines;
 use crate::Error;
 
-/// Whose marks they are.
+/// Identity of a process that writes marks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MarkedProcess {
     /// This process's rank in the session.
     pub rank: u32,
-    /// Ranks in the session.
+    /// Number of ranks in the session.
     pub world_size: u32,
-    /// The node that this rank is, or follows.
+    /// The rank's node, or the node that it follows.
     pub node: NodeId,
-    /// That node's virtual clock; the default is the real one.
+    /// Virtual clock of that node; the default is the real one.
     pub clock: SkewedClock,
 }
 
-/// Writes the marks of this process. Dropping it leaves what was written.
+/// Writes the marks of this process. Dropping it keeps what was written.
 #[derive(Debug)]
 pub struct MarkWriter {
     lines: JsonLines,
@@ -45,12 +45,11 @@ pub struct MarkWriter {
 }
 
 impl MarkWriter {
-    /// Begins a file of its own in the folder `marks` of a run's directory, which is made where it
-    /// is not there. Several writers of one process, one after the other, have a file each.
+    /// Creates a file of its own in the folder `marks` of a run's directory, creating that if
+    /// necessary. Consecutive writers of one process have separate files.
     ///
     /// # Errors
-    /// [`Error::File`] names the path; [`Error::Collective`] where the system has no random
-    /// numbers.
+    /// [`Error::File`] names the path; [`Error::Collective`] if the system has no random numbers.
     pub fn create(out_dir: &Path, process: &MarkedProcess) -> Result<Self, Error> {
         let token = MarkToken(u64::from_ne_bytes(random_bytes()?));
         let folder = out_dir.join(MARKS_FOLDER);
@@ -72,25 +71,24 @@ impl MarkWriter {
         Ok(Self { lines, token, clock: process.clock.clone(), pid, named: 0 })
     }
 
-    /// What all marks of this process bear in their names.
+    /// Returns the token in the names of all marks of this process.
     pub fn token(&self) -> MarkToken {
         self.token
     }
 
-    /// The number of the next mark and the name of its event. No two calls give the same; None in a
-    /// forked child, whose marks would pass for its parent's.
+    /// Returns the number of the next mark and the name of its event. No two calls return the same;
+    /// returns `None` in a forked child, whose marks would be taken for its parent's.
     pub fn next_name(&mut self) -> Option<(u64, String)> {
         self.named += 1;
         self.is_ours().then(|| (self.named, mark_name(self.token, self.named)))
     }
 
     /// Writes the readings of the machine's system clock before and after the event of this number
-    /// was entered, and hands them to the operating system. Nothing is written of a bracket whose
-    /// end is before its beginning, of a number that was not given out, and in a forked child;
-    /// false then.
+    /// was entered, and passes them to the operating system. Writes nothing and returns false if
+    /// the bracket ends before it begins, if the number was not assigned, and in a forked child.
     ///
     /// # Errors
-    /// [`Error::File`] names the path, as when the disk is full.
+    /// [`Error::File`] names the path, for example if the disk is full.
     pub fn write(&mut self, mark: u64, before: Timestamp<System>, after: Timestamp<System>) -> Result<bool, Error> {
         let record = MarkRecord { mark, before: self.clock.apply(before), after: self.clock.apply(after) };
         let given_out = (1..=self.named).contains(&mark);

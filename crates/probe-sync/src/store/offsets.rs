@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::Error;
 
-/// Writes the file, whole or not at all; returns how many lines came after the header.
+/// Writes the file, completely or not at all; returns the number of lines after the header.
 pub(crate) fn write_offsets(
     path: &Path,
     header: &OffsetsHeader,
@@ -22,7 +22,7 @@ pub(crate) fn write_offsets(
     write_offsets_to(file, header, lines)
 }
 
-/// As [`write_offsets`], into a file that has begun.
+/// Writes like [`write_offsets`], into a file that has already been created.
 pub(crate) fn write_offsets_to(
     mut file: AtomicFile,
     header: &OffsetsHeader,

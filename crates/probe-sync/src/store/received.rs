@@ -14,24 +14,24 @@ use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
 use probe_sync_files::OwnFolder;
 use probe_sync_time::NodeId;
 
-/// What ranks may bring.
+/// The files that ranks may send.
 #[derive(Debug)]
 pub(crate) struct ReceivedFiles {
     out: OwnFolder,
     /// For each rank, the node for which it takes snapshot pairs.
     nodes: Vec<Option<NodeId>>,
-    /// Records that ranks have begun to bring.
+    /// Records that ranks have begun to send.
     brought: Mutex<HashSet<String>>,
 }
 
 impl ReceivedFiles {
-    /// For a run in `out`.
+    /// Creates the receiver of a run in `out`.
     pub fn new(out: OwnFolder, nodes: Vec<Option<NodeId>>) -> Self {
         Self { out, nodes, brought: Mutex::default() }
     }
 
-    /// Where a record goes; None where its rank writes it here itself, as a rank does that sees
-    /// this directory after all. Such a file grows, and one that was brought would be a copy.
+    /// Returns where a record is stored; `None` if its rank writes it here itself, because it sees
+    /// this directory after all. Such a file grows, and a sent one would be a copy.
     fn record(&self, name: &str) -> Option<(OwnFolder, String)> {
         let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
         if !brought.contains(name) && self.out.contains(name) {
@@ -55,7 +55,8 @@ impl FilePlaces for ReceivedFiles {
     }
 }
 
-/// Where rank 0 has a file that `rank` has brought under `name`, in the directory `out` of a run.
+/// Returns where rank 0 stores a file that `rank` sent under `name`, in the directory `out` of a
+/// run.
 pub fn received(out: &Path, rank: Rank, name: &str) -> PathBuf {
     out.join(received_name(rank, name))
 }
@@ -64,17 +65,17 @@ fn received_name(rank: Rank, name: &str) -> String {
     format!("{RECEIVED_FOLDER}/rank{rank}/{name}")
 }
 
-/// What a rank's own file is called on the way.
+/// Returns the transfer name of a rank's own file.
 pub(crate) fn own_file(name: &str) -> String {
     format!("{FILES}/{name}")
 }
 
-/// A node's snapshot pairs, as lines.
+/// Returns the file name of a node's snapshot pairs, as lines.
 pub(crate) fn pairs_file(node: NodeId) -> String {
     format!("snapshots/node{node}.snapshot_pairs.jsonl")
 }
 
-/// The folder of files that ranks have brought.
+/// Folder of files that ranks have sent.
 pub(super) const RECEIVED_FOLDER: &str = "received";
 
 const FILES: &str = "files";

@@ -17,16 +17,16 @@ pub struct ProbeLine {
     pub src: NodeId,
     /// The node that answered.
     pub dst: NodeId,
-    /// Counts the exchanges of the edge.
+    /// Number of the exchange on its edge.
     pub seq: u32,
-    /// Where the stamps were taken.
+    /// Source of the stamps.
     pub stamp: StampSource,
     /// `[pt1_tx, pt1_rx, pt2_tx, pt2_rx, pr1_tx, pr1_rx, pr2_tx, pr2_rx]`, ns.
     pub t: [i64; 8],
 }
 
 impl ProbeLine {
-    /// The line for an exchange.
+    /// Creates the line for an exchange.
     pub fn new(round_id: RoundId, exchange: &Exchange) -> Self {
         Self {
             round_id,
@@ -39,8 +39,8 @@ impl ProbeLine {
     }
 }
 
-/// Closes a window in `probes/nodeN.jsonl`: where it began and ended and what was lost in it, so
-/// that `solve` cuts the same windows. Readers that know only exchanges skip lines with `meta`.
+/// The end of a window in `probes/nodeN.jsonl`: its start, its end and its losses, so that `solve`
+/// cuts the same windows. Readers that support only exchanges skip lines with `meta`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeWindowLine {
     /// Always true.
@@ -57,17 +57,17 @@ pub struct ProbeWindowLine {
     pub window_end: Timestamp<System>,
     /// Lost exchanges by destination.
     pub lost: Vec<(NodeId, u32)>,
-    /// Packets by peer. Empty: they were not counted.
+    /// Packets by peer; empty if they were not counted.
     #[serde(default)]
     pub packets: Vec<PeerPackets>,
-    /// What all stamps of this node and of a destination may be wrong by because they were
-    /// converted from an interface's clock, ns, where that is not zero at both.
+    /// Bounds of the error that the conversion of an interface's clock causes in all stamps of this
+    /// node and of a destination, ns, unless both are zero.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stamp_errors_ns: Vec<(NodeId, [f64; 2])>,
 }
 
 impl ProbeWindowLine {
-    /// The line for the end of a window.
+    /// Creates the line for the end of a window.
     pub fn new(round_id: RoundId, cut: &WindowCut) -> Self {
         Self {
             meta: true,
@@ -86,7 +86,7 @@ impl ProbeWindowLine {
         }
     }
 
-    /// By edge, what its stamps may be wrong by.
+    /// Returns the bounds of the stamps' errors, by edge.
     pub fn stamp_errors(&self) -> impl Iterator<Item = (Edge, [f64; 2])> + '_ {
         self.stamp_errors_ns.iter().map(|(dst, errors)| (Edge { src: self.src, dst: *dst }, *errors))
     }

@@ -17,25 +17,25 @@ use probe_sync_files::OwnFolder;
 use probe_sync_time::RunId;
 use serde::{Deserialize, Serialize};
 
-/// What is kept.
+/// Content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
-    /// The run's number.
+    /// Run id.
     run: u64,
     successors: Vec<Successor>,
 }
 
-/// One that may take the master's place.
+/// A rank that may take over as master.
 #[derive(Debug, Serialize, Deserialize)]
 struct Successor {
     rank: usize,
-    /// Where it listens.
+    /// Addresses on which it listens.
     addresses: Vec<SocketAddr>,
 }
 
-/// What an earlier process of `rank` was told in the run directory `out`: which run it was in, and
-/// who may have taken the place of rank 0. Nothing where there was none, or where its run has ended
-/// well. A file that cannot be read is logged and counts as none, because rank 0 may be there.
+/// Returns what an earlier process of `rank` was told in the run directory `out`: its run, and the
+/// potential successors of rank 0. Empty if there was none, or its run has ended well. An
+/// unreadable file is logged and ignored, because rank 0 may be reachable.
 pub fn kept_successors(out: &Path, rank: usize) -> EarlierRun {
     let path = out.join(place(rank));
     match read(out, rank) {
@@ -56,8 +56,8 @@ pub fn kept_successors(out: &Path, rank: usize) -> EarlierRun {
     }
 }
 
-/// Keeps them for the next process of this rank. Where that fails the run goes on: what is lost is
-/// a way back.
+/// Saves the successors for the next process of this rank. If that fails the run continues, but the
+/// rank may be unable to return.
 pub(crate) fn keep_successors(out: &Path, rank: usize, run: RunId, successors: &[(usize, Vec<SocketAddr>)]) {
     // Where ranks are not reached by address (MPI) nobody can come back.
     if successors.iter().all(|(_, addresses)| addresses.is_empty()) {
@@ -76,7 +76,7 @@ pub(crate) fn keep_successors(out: &Path, rank: usize, run: RunId, successors: &
     }
 }
 
-/// The run has ended well: nobody is to come back.
+/// Removes the file after the run has ended well, since no rank is to return.
 pub(crate) fn forget_successors(out: &Path, rank: usize) {
     // It may not be there; what stays leads to nobody. The last of a host takes the folder with it.
     let _ = OwnFolder::open(out).and_then(|folder| {
@@ -98,10 +98,10 @@ fn read(out: &Path, rank: usize) -> io::Result<Kept> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// The folder of these files.
+/// Folder of these files.
 pub(super) const SUCCESSORS_FOLDER: &str = "successors";
 
-/// Bytes of a file: the addresses of some ten thousand ranks.
+/// Largest file, bytes: the addresses of some ten thousand ranks.
 const LONGEST: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ fn read(clock: &GlobalClock) -> ([Timestamp<Reference>; 2], Reading) {
     ([before, SystemClock.now().on_reference()], reading)
 }
 
-/// Reads all clocks for so long and checks that the hard interval holds always, the 95 % interval
-/// mostly, and nothing goes back.
+/// Reads all clocks for this long and checks that the hard interval always holds, the 95 % interval
+/// mostly, and that no clock goes backwards.
 fn check(clocks: &[GlobalClock], span: StdDuration) {
     let begun = Instant::now();
     let mut last: Vec<Option<Timestamp<Reference>>> = vec![None; clocks.len()];
@@ -102,7 +102,7 @@ fn a_clock_by_the_time_stamp_counter_does_the_same_or_is_refused() {
     }
 }
 
-/// Times of all clocks of this host agree.
+/// Checks that conversions of all clocks of this host agree.
 fn converted(clock: &GlobalClock) {
     let (before, raw, boot, after) = (SystemClock.now(), RawClock.now(), BootClock.now(), SystemClock.now());
     let of_system = clock.of_system(before).expect("nobody has set it");

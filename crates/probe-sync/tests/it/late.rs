@@ -14,12 +14,12 @@ use probe_sync_time::{NodeId, Timestamp};
 
 const RANKS: usize = 4;
 const LONG: Duration = Duration::from_secs(60);
-/// What the next step is like, as the parent says it.
+/// Kind of the next step, as sent by the parent.
 const USUAL: u8 = 0;
 const LATE: u8 = 1;
 const END: u8 = 2;
 
-/// The processes of a job, and the barrier in which they meet.
+/// The processes of a job, and the barrier at which they meet.
 struct Job {
     out: PathBuf,
     ranks: Vec<Child>,
@@ -44,7 +44,7 @@ impl Job {
         Self { out, ranks, barrier, _folder: folder }
     }
 
-    /// One step, as soon as all ranks have come.
+    /// Runs one step, as soon as all ranks have arrived.
     fn step(&mut self, kind: u8) {
         self.barrier.iter_mut().for_each(|rank| rank.read_exact(&mut [0]).expect("a rank comes"));
         self.barrier.iter_mut().for_each(|rank| rank.write_all(&[kind]).expect("a rank hears"));
@@ -72,7 +72,7 @@ impl Job {
     }
 }
 
-/// One rank; what it is comes by the environment.
+/// Runs one rank, configured by the environment.
 #[test]
 #[ignore = "a process of the tests below"]
 fn rank() {
@@ -139,8 +139,8 @@ fn waits(lines: &[LateRecord], event: LateEvent) -> Vec<WaitLine> {
     lines.iter().filter_map(of).collect()
 }
 
-/// Some 20 s: members are known after 3 s, a rank is late for as long as it takes to be sure, and a
-/// wait is told after 2 s.
+/// Some 20 s: members are known after 3 s, a rank must be late long enough to be certain, and a
+/// wait is reported after 2 s.
 #[test]
 fn one_that_is_late_in_every_third_step_is_named_and_one_that_is_stopped_is_waited_for() {
     let mut job = Job::start();

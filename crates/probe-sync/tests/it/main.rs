@@ -13,7 +13,7 @@ use probe_sync::{Config, Context, Counter, Error, Observer, RunReport, Started, 
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::{Duration, NodeId};
 
-/// Counts what it is told, and ends the run after some rounds if it shall.
+/// Counts its notifications, and ends the run after some rounds if requested.
 struct Counting {
     rounds: usize,
     stop_after: Option<(usize, Arc<AtomicBool>)>,
@@ -35,7 +35,7 @@ impl Observer for Counting {
     }
 }
 
-/// Runs `configs.len()` ranks as threads; what each returned, in order of rank.
+/// Runs `configs.len()` ranks as threads; returns their results in order of rank.
 fn ranks(configs: Vec<Result<Config, Error>>, stop_after: Option<usize>) -> Vec<Result<Option<RunReport>, Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     let group = InProcess::group(configs.len());

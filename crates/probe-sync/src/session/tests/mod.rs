@@ -29,7 +29,7 @@ fn config(directory: &Path) -> Config {
     }
 }
 
-/// Runs `config` on `size` ranks, each of which does `work` with its session; what each returned,
+/// Runs `config` on `size` ranks, each of which does `work` with its session; returns their results
 /// in order of rank.
 fn sessions<T: Send + 'static>(
     size: usize,

@@ -29,7 +29,7 @@ fn start(size: usize, directory: &Path, settings: &[(&str, &str)]) -> Vec<Runnin
     start_some_that_die(size, directory, settings, |_| None)
 }
 
-/// As [`start`]; a rank is gone, without a word, after so many rounds as `lives` says.
+/// Like [`start`]; a rank disappears without notice after as many rounds as `lives` states.
 pub(super) fn start_some_that_die(
     size: usize,
     directory: &Path,
@@ -39,7 +39,7 @@ pub(super) fn start_some_that_die(
     start_over(size, directory, settings, lives, |group| group)
 }
 
-/// As [`start_some_that_die`], each rank over what `way` makes of its end of the group.
+/// Like [`start_some_that_die`], with each rank's end of the group wrapped by `way`.
 pub(super) fn start_over<C: Collective + Send + 'static>(
     size: usize,
     directory: &Path,
@@ -77,7 +77,7 @@ pub(super) fn start_over<C: Collective + Send + 'static>(
     group.into_iter().map(spawn).collect()
 }
 
-/// All rounds of each rank, and the root's report.
+/// Returns all rounds of each rank, and the root's report.
 pub(super) fn end(running: Vec<Running>) -> (Vec<Vec<GlobalWindowData>>, RunReport) {
     let mut report = None;
     let mut rounds = Vec::new();

@@ -14,7 +14,7 @@ use crate::round::request::Request;
 
 const SETTINGS: [(&str, &str); 3] = [("window", "400ms"), ("fixed", "true"), ("round_timeout", "2s")];
 
-/// The folders of masters after the first, by their first rounds.
+/// The folders of masters after the first, in order of their first rounds.
 fn folders(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory.join("out")).expect("the run's directory");
     let paths = entries.map(|entry| entry.expect("readable").path());
@@ -137,10 +137,10 @@ fn a_minority_without_its_master_knows_that_it_is_one() {
     assert!(folders(directory.path()).is_empty());
 }
 
-/// A rank that does not get what the last allgather of rank 0 brought the others.
+/// A rank that does not receive what the last allgather of rank 0 delivered to the others.
 struct Misses {
     end: Led<InProcess>,
-    /// How many it still gets.
+    /// Number of allgathers that it still receives.
     left: Option<u64>,
 }
 
@@ -224,8 +224,8 @@ impl Collective for Misses {
     }
 }
 
-/// Rank 0 is lost after its sixth round, which some have not got: those who know it give them its
-/// windows, and all come to the same bytes from then on as before.
+/// Rank 0 is lost after its sixth round, which some have not received: those that know it send them
+/// its windows, and all arrive at the same bytes as before.
 fn check_missed_round(way: fn(Led<InProcess>) -> Misses) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = [&SETTINGS[..], &[("rounds", "timed"), ("duration", "5s")]].concat();

@@ -15,7 +15,7 @@ use super::super::selection::Selection;
 use super::fit::{Fit, Quanta, Window};
 use crate::Error;
 
-/// Whether a first line is the header.
+/// Returns true if a first line is the header.
 pub(super) fn is_header(line: &str) -> bool {
     line.trim_start_matches('\u{feff}').trim().split(',').map(str::trim).eq(COLUMNS)
 }
@@ -23,7 +23,7 @@ pub(super) fn is_header(line: &str) -> bool {
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read, or nobody said when its fits hold.
+/// Returns an error if it cannot be read, or it was not given when its fits hold.
 pub(super) fn read(
     path: &Path,
     selection: &Selection,
@@ -78,11 +78,11 @@ fn fit(line: &str) -> Result<(NodeId, Fit), String> {
     Ok((NodeId(whole(src, 0)?), fit))
 }
 
-/// The value of a number's sixth digit.
+/// Returns the value of a number's sixth digit.
 fn quantum(number: f64) -> f64 {
     if number == 0.0 { 0.0 } else { 10f64.powf(number.abs().log10().floor() - 5.0) }
 }
 
 const COLUMNS: [&str; 6] = ["src", "dst", "alpha", "beta_ns", "num_pairs", "lost_packets"];
-/// The window of a summary, which states none: the profiler's default.
+/// Window of a summary, which does not state one: the profiler's default.
 const DEFAULT_WINDOW: Duration = Duration::from_ms(4_000);

@@ -4,20 +4,20 @@ use std::path::Path;
 
 use probe_sync_time::NodeId;
 
-/// One fit, as a file of theirs states it.
+/// One fit, as stated in a file of the XLA profiler.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Fit {
     pub(super) dst: NodeId,
     pub(super) alpha: f64,
-    /// At the window's start, ns.
+    /// Offset at the window's start, ns.
     pub(super) beta: f64,
     pub(super) pairs: u32,
     pub(super) lost: u32,
-    /// The last digits of both in the file.
+    /// Last digits of both values in the file.
     pub(super) quanta: Quanta,
 }
 
-/// What a file's digits leave open.
+/// Uncertainty from the number of digits in a file.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Quanta {
     pub(super) alpha: f64,
@@ -43,13 +43,13 @@ impl Window {
         self.end_ns.saturating_sub(self.start_ns)
     }
 
-    /// Half of its length, ns.
+    /// Returns half of its length, ns.
     pub(super) fn half_ns(&self) -> f64 {
         0.5 * self.length_ns() as f64
     }
 }
 
-/// The node that a file's name states: the digits after the last `node` in it.
+/// Returns the node stated in a file's name: the digits after the last `node` in it.
 pub(super) fn node_of_name(path: &Path) -> Option<NodeId> {
     let name = path.file_name()?.to_str()?;
     let digits: String = name.rsplit_once("node")?.1.chars().take_while(char::is_ascii_digit).collect();

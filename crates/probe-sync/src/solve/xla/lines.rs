@@ -43,8 +43,8 @@ struct Meta {
     node_id: Option<NodeId>,
 }
 
-/// Whether a line is of theirs: a session's, or a window's without what ours have; None for a line
-/// that is no JSON object.
+/// Returns true if a line is from the XLA profiler: it describes a session, or a window without the
+/// fields of probe_sync; `None` for a line that is not a JSON object.
 pub(super) fn is_theirs(line: &[u8]) -> Option<bool> {
     let Ok(serde_json::Value::Object(keys)) = serde_json::from_slice(line) else { return None };
     let own = keys.contains_key("stop_requested") || keys.contains_key("clock_event");
@@ -55,7 +55,7 @@ pub(super) fn is_theirs(line: &[u8]) -> Option<bool> {
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Returns an error if it cannot be read.
 pub(super) fn read(
     path: &Path,
     recording: &mut Recording,

@@ -51,7 +51,7 @@ struct EdgeMessage {
     lost_count: i32,
 }
 
-/// Only the nodes; each states its own window.
+/// A message of which only the nodes are read; each states its own window.
 #[derive(Clone, PartialEq, Message)]
 struct Global {
     #[prost(bytes = "vec", repeated, tag = "5")]
@@ -61,7 +61,7 @@ struct Global {
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read, or is no message of theirs.
+/// Returns an error if it cannot be read, or is not a message of the XLA profiler.
 pub(super) fn read(path: &Path, mut take: impl FnMut(Window) -> Result<(), String>) -> Result<(), Error> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(Error::file(path, "read"))?;
@@ -114,7 +114,7 @@ enum Kind {
     Global,
 }
 
-/// Which message it is, by the encoding of its fields.
+/// Returns the kind of message, by the encoding of its fields.
 fn kind(bytes: &[u8]) -> Result<Kind, String> {
     let mut seen: [Option<WireType>; FIELDS + 1] = [None; FIELDS + 1];
     let mut rest = bytes;
@@ -153,7 +153,7 @@ fn kind(bytes: &[u8]) -> Result<Kind, String> {
     }
 }
 
-/// The last field of both messages.
+/// Highest field number of both messages.
 const FIELDS: usize = 6;
-/// Ten thousand nodes with ten edges each.
+/// Largest file, bytes; enough for ten thousand nodes with ten edges each.
 const FILE_BYTES_MAX: u64 = 8 << 20;

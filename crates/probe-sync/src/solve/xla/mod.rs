@@ -37,10 +37,10 @@ use super::recording::Recording;
 use super::selection::Selection;
 use crate::Error;
 
-/// What a file of windows is.
+/// Format of a file of windows.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Ours.
+    /// Lines of probe_sync.
     Own,
     /// `probe_windows_nodeN.jsonl`.
     Lines,
@@ -50,12 +50,12 @@ pub(super) enum Format {
     Messages,
 }
 
-/// What a file of windows is: by its first line that is a JSON object, else by its header. What is
-/// no text and is not called `.jsonl` is a message; damaged lines of a `.jsonl` are its reader's
-/// business.
+/// Returns the format of a file of windows: by its first line that is a JSON object, otherwise by
+/// its header. A file that is not text and is not named `.jsonl` is a message; damaged lines of a
+/// `.jsonl` are left to its reader.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Returns an error if it cannot be read.
 pub(super) fn format_of(path: &Path) -> Result<Format, Error> {
     let file = std::fs::File::open(path).map_err(Error::file(path, "read"))?;
     let mut start = Vec::new();
@@ -78,15 +78,15 @@ pub(super) struct Fits {
     windows: Vec<Window>,
     /// Fits whose alpha was a ratio of rates.
     ratios: usize,
-    /// Fits that a selection left out.
+    /// Fits excluded by the selection.
     unselected: usize,
 }
 
 impl Fits {
-    /// Reads a file. Lines that are no window are left out and named.
+    /// Reads a file. Lines that are not valid windows are skipped and listed.
     ///
     /// # Errors
-    /// When the file cannot be read, or is not of its format as a whole.
+    /// Returns an error if the file cannot be read, or is not of its format as a whole.
     pub(super) fn read(
         &mut self,
         path: &Path,
@@ -102,7 +102,7 @@ impl Fits {
         }
     }
 
-    /// Takes a window in, or says why it is none.
+    /// Adds a window, or returns why it is not valid.
     fn take(&mut self, mut window: Window, selection: &Selection) -> Result<(), String> {
         let twin = |other: &Window| (other.node, other.start_ns) == (window.node, window.start_ns);
         if let Some(reason) = implausible_span(Timestamp::from_ns(window.start_ns), Timestamp::from_ns(window.end_ns)) {
@@ -144,7 +144,7 @@ impl Fits {
         Ok(())
     }
 
-    /// Makes windows of all fits; returns how many a selection has left out.
+    /// Creates windows from all fits; returns the number excluded by the selection.
     pub(super) fn put_into(mut self, recording: &mut Recording) -> usize {
         self.windows.sort_by_key(|window| (window.start_ns, window.node));
         let scatter = Scatter::of(&self.windows);
@@ -170,7 +170,7 @@ impl Fits {
         self.unselected
     }
 
-    /// What the files do not state, and what is made of it.
+    /// Logs what the files do not state, and the assumptions made.
     fn tell(&self, scatter: &Scatter, recording: &mut Recording) {
         let (fits, ratios) = (self.windows.iter().map(|window| window.fits.len()).sum::<usize>(), self.ratios);
         recording.note(format!(
@@ -189,7 +189,8 @@ impl Fits {
         }
     }
 
-    /// The round of each window: its own number where every node has each once, else by its time.
+    /// Returns the round of each window: its own number if every node has each number once,
+    /// otherwise by its time.
     fn rounds(&self, recording: &mut Recording) -> Vec<RoundId> {
         let stated: Option<Vec<u64>> = self.windows.iter().map(|window| window.round).collect();
         if let Some(stated) = stated {
@@ -255,8 +256,8 @@ fn data(window: &Window, round_id: RoundId, scatter: &Scatter) -> NodeWindowData
     }
 }
 
-/// At the window's middle. Digits that were cut off alpha move the middle with the start held: both
-/// errors go together.
+/// Returns the covariance at the window's middle. Digits truncated from alpha shift the middle
+/// while the start is fixed, so both errors are correlated.
 fn covariance(spread: Spread, quanta: Quanta, half_ns: f64) -> [f64; 3] {
     let uniform = |quantum: f64| quantum * quantum / 12.0;
     let [of_alpha, of_beta] = [uniform(quanta.alpha), uniform(quanta.beta_ns)];
@@ -267,10 +268,10 @@ fn covariance(spread: Spread, quanta: Quanta, half_ns: f64) -> [f64; 3] {
     ]
 }
 
-/// The formats of all files; the one that they share.
+/// Returns the common format of all files.
 ///
 /// # Errors
-/// When a file cannot be read, or files of different programs are given together.
+/// Returns an error if a file cannot be read, or files of different programs are given together.
 pub(super) fn common_format(paths: &[PathBuf]) -> Result<Format, Error> {
     let mut formats: BTreeMap<&'static str, (Format, &Path)> = BTreeMap::new();
     for path in paths {
@@ -294,11 +295,11 @@ pub(super) fn common_format(paths: &[PathBuf]) -> Result<Format, Error> {
     }
 }
 
-/// The one-way delay that paths are taken to have, ns: that of two hosts in one data centre.
+/// Assumed one-way delay of paths, ns: that of two hosts in one data centre.
 const ASSUMED_DELAY_NS: f64 = 50_000.0;
-/// Two clocks' rates differ by less.
+/// Upper limit of the difference between two clocks' rates.
 const RATE_MAX: f64 = 0.01;
-/// A window that is repeated is not far away.
+/// Number of following windows in which a repeated one is searched for.
 const TWINS_LOOKED_AT: usize = 4096;
-/// The first whole line ends before.
+/// Bytes read to detect the format; the first whole line ends before.
 const SNIFFED_BYTES: u64 = 1 << 20;

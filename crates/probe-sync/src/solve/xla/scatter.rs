@@ -30,7 +30,7 @@ pub(super) struct Spread {
 pub(super) struct Scatter {
     own: BTreeMap<(NodeId, NodeId), Spread>,
     others: Spread,
-    /// It is not from the files.
+    /// True if the spread is assumed, not taken from the files.
     assumed: bool,
 }
 
@@ -42,7 +42,7 @@ struct Errors {
 }
 
 impl Scatter {
-    /// Of windows in order of time.
+    /// Estimates the spreads from windows in order of time.
     pub(super) fn of(windows: &[Window]) -> Self {
         let mut edges: BTreeMap<(NodeId, NodeId), Vec<[f64; 3]>> = BTreeMap::new();
         let first = windows.first().map_or(0, Window::middle_ns);
@@ -68,7 +68,7 @@ impl Scatter {
         Self { own, others: found.unwrap_or(assumed), assumed: found.is_none() }
     }
 
-    /// Of one edge.
+    /// Returns the spread of one edge.
     pub(super) fn spread(&self, src: NodeId, dst: NodeId) -> Spread {
         self.own.get(&(src, dst)).copied().unwrap_or(self.others)
     }
@@ -86,7 +86,7 @@ impl Display for Scatter {
 }
 
 impl Errors {
-    /// Of one edge's fits in order: time, theta, alpha.
+    /// Computes the errors from one edge's fits in order: time, theta, alpha.
     fn of(fits: &[[f64; 3]]) -> Self {
         let beta = fits.windows(3).filter_map(|fits| {
             let [[t0, a, _], [t1, b, _], [t2, c, _]] = *fits else { return None };
@@ -99,8 +99,8 @@ impl Errors {
         Self { beta: beta.collect(), alpha: alpha.collect() }
     }
 
-    /// None where there are too few. A line is not better in its slope than in its height: of
-    /// points spread over the window, it is not.
+    /// Returns the spread; `None` if there are too few values. The slope of a line cannot be more
+    /// accurate than points spread over the window permit.
     fn spread(&self, length_ns: f64) -> Option<Spread> {
         let median = |sizes: &[f64]| {
             let mut sorted = sizes.to_vec();
@@ -113,19 +113,19 @@ impl Errors {
     }
 }
 
-/// The error of the slope of a line through points all over a window, in whose middle the line has
-/// the error `beta_ns`.
+/// Returns the error of the slope of a line through points all over a window, in whose middle the
+/// line has the error `beta_ns`.
 fn slope(beta_ns: f64, length_ns: f64) -> f64 {
     12f64.sqrt() * beta_ns / length_ns
 }
 
-/// Fewer values say little: of eight the estimate is within a half.
+/// Fewest values; from eight the estimate is accurate to within a half.
 const FEWEST: usize = 8;
-/// What the profiler's guide states of its default settings: ±50 to 100 µs.
+/// Accuracy that the profiler's guide states for its default settings: ±50 to 100 µs.
 const ASSUMED_NS: f64 = 50_000.0;
-/// Files have whole ns.
+/// Lower limit of the spread, since files contain whole ns.
 const LEAST_NS: f64 = 1.0;
-/// Standard deviation over median size, of a normal distribution.
+/// Ratio of the standard deviation to the median magnitude of a normal distribution.
 const NORMAL_OVER_MEDIAN: f64 = 1.4826;
 
 #[cfg(test)]
