@@ -223,7 +223,7 @@ impl From<Interval> for ps_interval {
 }
 
 /// # Safety
-/// The rule of the crate, for both pointers.
+/// Converts a time; both pointers follow the rule of this crate.
 unsafe fn converted(
     clock: *const ps_clock,
     found: *mut ps_interval,

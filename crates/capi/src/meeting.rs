@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ps_meeting_free(meeting: *mut ps_meeting) {
 }
 
 impl ps_meeting {
-    /// The meeting, once.
+    /// Removes and returns the meeting, once.
     pub(crate) fn take(&self) -> Result<Meeting, Failure> {
         let taken = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         taken.ok_or_else(|| {

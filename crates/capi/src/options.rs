@@ -103,7 +103,7 @@ pub unsafe extern "C" fn ps_options_free(options: *mut ps_options) {
 }
 
 impl ps_options {
-    /// What they come to, with the environment.
+    /// Returns the configuration that these settings and the environment give.
     pub(crate) fn resolve(&self) -> (Result<Config, probe_sync::Error>, Option<TracerClock>) {
         (Config::load(self.file.as_deref(), std::env::vars_os(), &self.entries), self.tracer_clock.clone())
     }

@@ -49,7 +49,7 @@ pub enum ps_status {
 
 use ps_status::*;
 
-/// Why a call failed.
+/// A failed call, with its reason.
 #[derive(Debug)]
 pub struct Failure {
     status: ps_status,
@@ -65,12 +65,12 @@ impl Failure {
         Self::new(PS_ERROR_ARGUMENT, text)
     }
 
-    /// As [`Failure::new`], for `map_err`.
+    /// Returns a function like [`Failure::new`], for `map_err`.
     pub fn of<E: ToString>(status: ps_status) -> impl FnOnce(E) -> Self {
         move |error| Self::new(status, error.to_string())
     }
 
-    /// Keeps the text for this thread.
+    /// Stores the message for this thread.
     fn tell(self) -> ps_status {
         remember(&self.text);
         self.status
@@ -114,13 +114,13 @@ impl From<collective::Error> for Failure {
     }
 }
 
-/// Runs a function's body: neither an error nor a panic leaves it but as a status.
+/// Runs a function's body and converts both errors and panics to a status.
 #[inline]
 pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> ps_status {
     guarded(|status| status, || body().map(|()| PS_OK))
 }
 
-/// As [`guard`], for functions that return something else: `failed` makes it of a status.
+/// Works like [`guard`] for functions with another return type; `failed` converts a status to it.
 #[inline]
 pub fn guarded<T>(failed: impl FnOnce(ps_status) -> T, body: impl FnOnce() -> Result<T, Failure>) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -130,13 +130,13 @@ pub fn guarded<T>(failed: impl FnOnce(ps_status) -> T, body: impl FnOnce() -> Re
     }
 }
 
-/// Keeps a text for this thread.
+/// Stores a message for this thread.
 pub fn remember(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     let _thread_is_ending = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 
-/// Shows the text that is kept for this thread; none where the thread is ending.
+/// Passes the stored message of this thread to `show`; returns None while the thread is ending.
 pub fn remembered<T>(show: impl FnOnce(&CStr) -> T) -> Option<T> {
     LAST.try_with(|last| show(&last.borrow())).ok()
 }

@@ -18,14 +18,13 @@
 
 use std::sync::atomic::{self, AtomicU64, Ordering};
 
-/// A word that several threads or processes see. A trait so that the interleavings can be tested
-/// exhaustively.
+/// A word shared by several threads or processes. A trait, so that all interleavings can be tested.
 pub trait Word {
-    /// Its value.
+    /// Loads the value.
     fn load(&self, order: Ordering) -> u64;
-    /// Changes it.
+    /// Stores a value.
     fn store(&self, value: u64, order: Ordering);
-    /// A fence among such words.
+    /// Issues a fence for such words.
     fn fence(order: Ordering);
 }
 
@@ -48,7 +47,7 @@ impl Word for AtomicU64 {
     }
 }
 
-/// The record's two copies.
+/// A record in two copies.
 #[derive(Debug)]
 pub struct Latch<'a, W, const N: usize> {
     version: &'a W,
@@ -56,14 +55,14 @@ pub struct Latch<'a, W, const N: usize> {
 }
 
 impl<'a, W: Word, const N: usize> Latch<'a, W, N> {
-    /// Over words that lie somewhere.
+    /// Creates a latch over existing words.
     #[inline]
     pub fn new(version: &'a W, copies: [&'a [W; N]; 2]) -> Self {
         Self { version, copies }
     }
 
-    /// Writes a record, and shows it where `still` says so at the last moment. Only one thread of
-    /// one process may call this.
+    /// Writes a record, and publishes it if `still` returns true at the last moment. Only one
+    /// thread of one process may call this.
     pub fn write(&self, words: &[u64; N], still: impl FnOnce() -> bool) -> bool {
         // The writer's own last store.
         let next = self.version.load(Ordering::Relaxed).wrapping_add(1);
@@ -77,8 +76,8 @@ impl<'a, W: Word, const N: usize> Latch<'a, W, N> {
         shown
     }
 
-    /// Lets `read` load what it needs of one whole record. It may be called several times, and its
-    /// last answer counts; None when the record changed every time.
+    /// Lets `read` load what it needs from a consistent record. It may be called several times, and
+    /// its last result is used; returns `None` if the record changed every time.
     #[inline]
     pub fn read<T>(&self, mut read: impl FnMut(&'a [W; N]) -> T) -> Option<T> {
         for _ in 0..ATTEMPTS {
@@ -100,8 +99,8 @@ impl<'a, W: Word, const N: usize> Latch<'a, W, N> {
     }
 }
 
-/// A record is written a few times a second and read in 20 ns: one that changes so often is not
-/// written by our writer.
+/// Limit of attempts. A record is written a few times per second and read in 20 ns, so one that
+/// changes this often is not written by a valid writer.
 const ATTEMPTS: usize = 1_000;
 
 #[cfg(test)]

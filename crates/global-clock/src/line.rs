@@ -5,41 +5,41 @@
 //! 2⁻⁶⁰; the product is computed in 128 bits and rounded down. A line whose rate is above −1 never
 //! falls, and neither does its rounded value.
 
-/// How much faster one clock is than another, in parts of 2⁻⁶⁰ (about 10⁻¹⁸).
+/// Rate of one clock relative to another, in units of 2⁻⁶⁰ (about 10⁻¹⁸).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub i64);
 
 impl Rate {
-    /// From parts per million; kept within ± [`Rate::LARGEST_PPM`], not a number is none.
+    /// Converts from parts per million, clamped to ± [`Rate::LARGEST_PPM`]; NaN becomes zero.
     pub fn from_ppm(ppm: f64) -> Self {
         // Truncating a float is saturating, and NaN is 0.
         Self((ppm.clamp(-Self::LARGEST_PPM, Self::LARGEST_PPM) * Self::ONE_PPM) as i64)
     }
 
-    /// In parts per million.
+    /// Returns the rate in parts per million.
     pub fn as_ppm(self) -> f64 {
         self.0 as f64 / Self::ONE_PPM
     }
 
-    /// What it adds over so many ns, rounded down.
+    /// Returns the gain over `ns`, rounded down.
     pub const fn over(self, ns: i64) -> i64 {
         ((ns as i128 * self.0 as i128) >> SCALE) as i64
     }
 
-    /// The same of a rate within ± ½, as that of every line is: the upper half of one product,
-    /// without a shift that its reader waits for.
+    /// Returns the gain of a rate within ± ½, which every line has: the upper half of one product,
+    /// without a shift that its reader would wait for.
     #[inline]
     const fn over_below_half(self, ns: i64) -> i64 {
         let rate = self.0.wrapping_shl(i64::BITS - SCALE);
         ((ns as i128 * rate as i128) >> i64::BITS) as i64
     }
 
-    /// What it adds over so many ns, rounded up: for bounds.
+    /// Returns the gain over `ns`, rounded up: for bounds.
     pub const fn over_at_most(self, ns: i64) -> i64 {
         self.over(ns).wrapping_add(1)
     }
 
-    /// No clock is further off than this.
+    /// Largest rate of a clock.
     pub const LARGEST_PPM: f64 = 100_000.0;
     const ONE_PPM: f64 = (1_i64 << SCALE) as f64 * 1e-6;
 }
@@ -47,22 +47,22 @@ impl Rate {
 /// A line through a point.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Where it is, ns.
+    /// The point's x, ns.
     pub x: i64,
-    /// What it is there, ns.
+    /// The point's y, ns.
     pub y: i64,
-    /// How much more than x it gains.
+    /// Rate at which y gains on x.
     pub rate: Rate,
 }
 
 impl Line {
-    /// What it is at `x`, rounded down. Wraps where the numbers do: a page may hold anything.
+    /// Returns y at `x`, rounded down. Wraps on overflow, because a page may contain anything.
     pub const fn at(&self, x: i64) -> i64 {
         let passed = x.wrapping_sub(self.x);
         self.y.wrapping_add(passed).wrapping_add(self.rate.over_below_half(passed))
     }
 
-    /// The x at which it is `y`, to within 1 ns.
+    /// Returns the x of this `y`, to within 1 ns.
     pub fn inverse(&self, y: i64) -> i64 {
         let mut x = self.x.wrapping_add(y.wrapping_sub(self.y));
         // Each turn leaves a tenth of the error, at usual rates a thousandth.

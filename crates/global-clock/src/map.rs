@@ -25,54 +25,53 @@ use probe_sync_time::{Counter, Duration, Reference, Timestamp};
 use crate::line::{Line, Rate};
 use crate::source::Source;
 
-/// The reference time as it was estimated at one instant.
+/// The reference time as estimated at one instant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// The counter there, the reference there, and the reference's rate.
+    /// Counter and reference time at that instant, and the reference's rate.
     pub line: Line,
-    /// Half of the 95 % interval there, ns.
+    /// Half-width of the 95 % interval at that instant, ns.
     pub half95: i64,
-    /// How that grows.
+    /// Growth of `half95`.
     pub growth95: Rate,
-    /// The hard interval there: as far below and above the line, ns.
+    /// Hard interval at that instant: distances below and above the line, ns.
     pub hard: [i64; 2],
-    /// How each side of it grows.
+    /// Growth of each side of the hard interval.
     pub hard_growth: Rate,
 }
 
-/// Readings of the host's clocks that belong together, and how the system clock goes.
+/// Simultaneous readings of the host's clocks, and the rate of the system clock.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs {
-    /// What the map counts by.
+    /// Counter of the map.
     pub counter: i64,
-    /// `CLOCK_MONOTONIC_RAW` then: the same where the map counts by that.
+    /// `CLOCK_MONOTONIC_RAW`; equal to `counter` if the map is based on that.
     pub raw: i64,
-    /// `CLOCK_REALTIME` then.
+    /// `CLOCK_REALTIME`.
     pub system: i64,
-    /// `CLOCK_BOOTTIME` then.
+    /// `CLOCK_BOOTTIME`.
     pub boot: i64,
-    /// How much faster the system clock, and with it the boot clock, goes than the counter.
+    /// Rate of the system clock, and thus of the boot clock, relative to the counter.
     pub rate: Rate,
-    /// How much faster `CLOCK_MONOTONIC_RAW` goes than the counter: by what the counter's scale is
-    /// wrong.
+    /// Rate of `CLOCK_MONOTONIC_RAW` relative to the counter: the error of the counter's scale.
     pub raw_rate: Rate,
-    /// Nobody has stepped the system clock since it showed this.
+    /// System time since which the system clock was not stepped.
     pub steady_since: i64,
-    /// What the readings may be wrong by, ns.
+    /// Bound of the readings' errors, ns.
     pub error: i64,
 }
 
-/// How new estimates are followed.
+/// How the clock follows new estimates.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Adjust {
-    /// Never going back, at no more than [`SLEW_PPM`] beside the estimate.
+    /// Slew: never going backwards, at most [`SLEW_PPM`] faster or slower than the estimate.
     #[default]
     Slew,
-    /// At once; the epoch counts how often.
+    /// Step at once; the epoch counts the steps.
     Step,
 }
 
-/// What the clock is worth.
+/// State of the clock.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     /// Nothing is known yet.
@@ -80,14 +79,14 @@ pub enum Status {
     Unsynchronised,
     /// New estimates arrive.
     Synchronised,
-    /// None has arrived when one was due, or the run has ended: the bounds grow.
+    /// An estimate is overdue, or the run has ended: the bounds grow.
     Holdover,
-    /// The measurement has failed: the bounds grow.
+    /// The measurement failed: the bounds grow.
     Failed,
 }
 
 impl Status {
-    /// In a word.
+    /// Returns the status as a word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unsynchronised => "unsynchronised",
@@ -98,55 +97,55 @@ impl Status {
     }
 }
 
-/// All that readers need.
+/// Everything that readers need.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// What it counts by.
+    /// Source of the counter.
     pub source: Source,
-    /// As the writer left it; [`Map::reading`] adds what time has done.
+    /// Status set by the writer; [`Map::reading`] takes the elapsed time into account.
     pub status: Status,
-    /// How often the clock was stepped.
+    /// Number of steps of the clock.
     pub epoch: u64,
-    /// The round of the estimate.
+    /// Round of the estimate.
     pub round: u64,
-    /// The time of the counter until which the next estimate is expected.
+    /// Counter value until which the next estimate is expected.
     pub fresh_until: i64,
-    /// What is shown: from each line's x on, that line. Ascending; the last one goes on for ever,
-    /// the first one from ever.
+    /// Lines of the time shown, each from its x on, in ascending order. The first one extends to
+    /// −∞, the last one to +∞.
     pub knots: [Line; KNOTS],
-    /// What is followed.
+    /// The estimate that is followed.
     pub estimate: Estimate,
-    /// For times on other clocks.
+    /// Readings for converting times of other clocks.
     pub pairs: Pairs,
 }
 
-/// What the clock shows at an instant.
+/// A reading of the clock at an instant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// What is shown: it never goes back within an epoch.
+    /// Time shown; never goes backwards within an epoch.
     pub time: Timestamp<Reference>,
-    /// The reference did not show less.
+    /// Earliest possible reference time.
     pub earliest: Timestamp<Reference>,
-    /// Nor more.
+    /// Latest possible reference time.
     pub latest: Timestamp<Reference>,
-    /// Half of the 95 % interval about `time`.
+    /// Half-width of the 95 % interval around `time`.
     pub bound95: Duration,
-    /// What it is worth.
+    /// Status of the clock.
     pub status: Status,
-    /// How often the clock was stepped.
+    /// Number of steps of the clock.
     pub epoch: u64,
 }
 
-/// A time that was converted.
+/// A converted time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// As estimated; what was shown then may have been slewing towards it.
+    /// Estimated time; the time shown then may have been slewing towards it.
     pub time: Timestamp<Reference>,
-    /// The reference did not show less.
+    /// Earliest possible reference time.
     pub earliest: Timestamp<Reference>,
-    /// Nor more.
+    /// Latest possible reference time.
     pub latest: Timestamp<Reference>,
-    /// Half of the 95 % interval.
+    /// Half-width of the 95 % interval.
     pub bound95: Duration,
 }
 
@@ -158,8 +157,8 @@ impl Default for Estimate {
 }
 
 impl Estimate {
-    /// The reference at an instant of the counter, and how far it may be below and above, and in 95
-    /// %.
+    /// Returns the reference time at a value of the counter, its bounds below and above, and its 95
+    /// % half-width.
     #[inline]
     pub fn at(&self, counter: i64) -> (i64, [i64; 2], i64) {
         let away = counter.saturating_sub(self.line.x).saturating_abs();
@@ -168,7 +167,8 @@ impl Estimate {
         (self.line.at(counter), hard, grown(self.half95, self.growth95))
     }
 
-    /// The same about a time that is known to within ± `error` ns.
+    /// Returns the interval of the reference time at a value of the counter that is known to within
+    /// ± `error` ns.
     #[inline]
     fn interval(&self, counter: i64, error: i64) -> Interval {
         let (time, [below, above], half95) = self.at(counter);
@@ -182,30 +182,32 @@ impl Estimate {
     }
 }
 
-/// Converts times of another clock of this host: between the pairs of the map and those of just now
-/// they are interpolated; before, the map's rate holds. The further from both, the less is known.
+/// Converts times of another clock of this host: it interpolates between the pairs of the map and
+/// the present ones, and uses the map's rate before them. Uncertainty grows with the distance from
+/// both.
 #[derive(Copy, Clone, Debug)]
 pub struct Converter {
-    /// From that clock to the counter.
+    /// Line from that clock to the counter.
     known: Line,
     /// When the pairs were taken, on that clock.
     pairs: [i64; 2],
-    /// What the counter gained on the line between them, ns: in all, and per ns.
+    /// Gain of the counter on the line between the pairs: in total, ns, and per ns.
     gained: [f64; 2],
     error: i64,
-    /// Earlier times say nothing.
+    /// Time before which conversions are meaningless.
     steady_since: i64,
     estimate: Estimate,
 }
 
 impl Converter {
-    /// The reference when that clock showed `at`, ns; None where somebody has stepped it since.
+    /// Returns the reference time when that clock showed `at`, ns; `None` if that clock was stepped
+    /// since.
     #[inline]
     pub fn interval(&self, at: i64) -> Option<Interval> {
         (at >= self.steady_since).then(|| self.interval_of_steady(at))
     }
 
-    /// The same of a clock that nobody steps.
+    /// Returns the reference time for a clock that is never stepped.
     #[inline]
     pub fn interval_of_steady(&self, at: i64) -> Interval {
         let away = self.pairs.map(|pair| at.saturating_sub(pair).saturating_abs());
@@ -218,45 +220,45 @@ impl Converter {
 }
 
 impl Map {
-    /// What the clock shows when the counter shows `counter`.
+    /// Returns the time shown when the counter is `counter`.
     #[inline]
     pub fn time(&self, counter: i64) -> i64 {
         shown(counter, |knot| self.knots[knot])
     }
 
-    /// The same with all that is known of it.
+    /// Returns the time shown with its bounds and status.
     pub fn reading(&self, counter: Timestamp<Counter>) -> Reading {
         let counter = counter.as_ns();
         reading(self.status, self.epoch, self.fresh_until, self.time(counter), &self.estimate, counter)
     }
 
-    /// A past time of the counter, or one to come, by the present estimate.
+    /// Converts a past or future value of the counter by the present estimate.
     pub fn interval(&self, counter: Timestamp<Counter>) -> Interval {
         self.estimate.interval(counter.as_ns(), 0)
     }
 
-    /// Converts times of this host's `CLOCK_MONOTONIC_RAW` where that is not what the map counts
-    /// by: nobody steps it. `now` are readings of all clocks taken just now; None where the host
-    /// was suspended since the pairs were taken.
+    /// Returns a converter for this host's `CLOCK_MONOTONIC_RAW`, which is never stepped, if the
+    /// map is based on another counter. `now` are readings of all clocks taken just now; `None` if
+    /// the host was suspended since the pairs were taken.
     pub fn of_raw(&self, now: &Pairs) -> Option<Converter> {
         self.of_other(now, self.pairs.raw_rate, |pairs| pairs.raw)
     }
 
-    /// Converts times of this host's system clock. `now` are readings of all clocks taken just now;
-    /// None where the system clock was stepped since the pairs were taken: its times say nothing
-    /// then.
+    /// Returns a converter for this host's system clock. `now` are readings of all clocks taken
+    /// just now; `None` if the system clock was stepped since the pairs were taken, which makes its
+    /// times meaningless.
     pub fn of_system(&self, now: &Pairs) -> Option<Converter> {
         let steady_since = self.pairs.steady_since;
         Some(Converter { steady_since, ..self.of_other(now, self.pairs.rate, |pairs| pairs.system)? })
     }
 
-    /// Converts times of this host's `CLOCK_BOOTTIME`, which nobody steps. None where the host was
-    /// suspended in between.
+    /// Returns a converter for this host's `CLOCK_BOOTTIME`, which is never stepped; `None` if the
+    /// host was suspended in between.
     pub fn of_boot(&self, now: &Pairs) -> Option<Converter> {
         self.of_other(now, self.pairs.rate, |pairs| pairs.boot)
     }
 
-    /// Of a clock that goes faster than the counter by `rate` and may be slewed.
+    /// Returns a converter for a clock with rate `rate` relative to the counter that may be slewed.
     fn of_other(&self, now: &Pairs, rate: Rate, of: impl Fn(&Pairs) -> i64) -> Option<Converter> {
         let rate = Rate(rate.0.saturating_neg());
         let known = Line { x: of(&self.pairs), y: self.pairs.counter, rate };
@@ -273,13 +275,13 @@ impl Map {
         Some(Converter { known, pairs, gained, error, steady_since: i64::MIN, estimate: self.estimate })
     }
 
-    /// The first map, which shows the estimate as it is.
+    /// Creates the first map, which shows the estimate unchanged.
     pub fn first(estimate: Estimate) -> Self {
         Self { status: Status::Synchronised, knots: [estimate.line; KNOTS], estimate, ..Self::default() }
     }
 
-    /// The map that follows `estimate` from `from` on. None while the last change is still to come
-    /// at `now`.
+    /// Returns the map that follows `estimate` from `from` on; `None` while the last change has not
+    /// taken effect at `now`.
     #[must_use]
     pub fn follow(&self, estimate: Estimate, now: i64, from: i64, adjust: Adjust) -> Option<Self> {
         if self.status == Status::Unsynchronised {
@@ -313,7 +315,7 @@ impl Map {
     }
 }
 
-/// What the chain of lines shows; most of the time it is the last one.
+/// Returns the time shown by the chain of lines; usually the last one applies.
 #[inline]
 pub(crate) fn shown(counter: i64, knot: impl Fn(usize) -> Line) -> i64 {
     let mut at = KNOTS - 1;
@@ -325,7 +327,7 @@ pub(crate) fn shown(counter: i64, knot: impl Fn(usize) -> Line) -> i64 {
     line.at(counter)
 }
 
-/// A reading of its parts.
+/// Creates a reading from its parts.
 #[inline]
 pub(crate) fn reading(
     status: Status,
@@ -347,18 +349,18 @@ pub(crate) fn reading(
     }
 }
 
-/// How fast the clock comes towards a new estimate. NTP's clocks do no more either.
+/// Rate at which the clock approaches a new estimate. NTP's clocks use the same limit.
 pub const SLEW_PPM: f64 = 500.0;
-/// Lines of what is shown: what was shown and what follows it up to `from`, the slew, the estimate.
+/// Number of lines: the time shown before and its continuation up to `from`, the slew, the
+/// estimate.
 pub const KNOTS: usize = 4;
-/// A century.
+/// Longest slew: about a century.
 const LONGEST_SLEW_NS: f64 = 3.2e18;
-/// A daemon slews the system clock by no more than this.
+/// Largest rate at which a daemon slews the system clock.
 const SLEWED_PPM: f64 = 510.0;
-/// A step below this cannot be told from the readings' own error.
+/// Steps below this cannot be distinguished from the readings' own errors.
 const STEP_NS: i64 = 2_000;
-/// How well a rate is known that was measured over a second, and that may have changed a little
-/// since.
+/// Uncertainty of a rate that was measured over a second and may have changed slightly since.
 const RATE_ERROR: Rate = Rate(((1_i64 << 60) as f64 * 2e-6) as i64);
 
 #[cfg(test)]
@@ -464,7 +466,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever estimates come, and whichever map a reader has, what is shown does not go back.
+        /// For all estimates, and whichever map a reader has, the time shown does not go backwards.
         #[test]
         fn time_never_goes_back(
             changes in prop::collection::vec((1_i64..400, -5_000_000_i64..5_000_000, -100.0..100.0_f64), 1..12),

@@ -31,37 +31,37 @@ use crate::line::{Line, Rate};
 use crate::map::{self, Estimate, KNOTS, Map, Pairs, Reading, Status};
 use crate::source::Source;
 
-/// A page that holds a map.
+/// A page that contains a map.
 #[derive(Copy, Clone, Debug)]
 pub struct Page<'a> {
     words: &'a [AtomicU64; WORDS],
 }
 
-/// Who wrote a page, and for whom.
+/// Writer of a page, and the clocks it relates.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The host's boot.
+    /// Boot of the host.
     pub boot: u128,
-    /// The process that writes.
+    /// Process that writes the page.
     pub writer: u32,
-    /// The node whose clocks it is made of.
+    /// Node of the host's clocks.
     pub node: NodeId,
-    /// The node whose clock it shows.
+    /// Node whose clock is shown.
     pub reference: NodeId,
 }
 
-/// Why a page cannot be read.
+/// Why a page cannot be used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// It is not a page of ours, or of another version.
+    /// It is not a clock page, or has another version.
     Foreign,
-    /// The host was started anew since.
+    /// The host was rebooted since.
     EarlierBoot,
 }
 
 impl<'a> Page<'a> {
-    /// Makes a page of words that nobody reads yet, or says of one that nothing is known any more.
-    /// Its maps will count by `source`.
+    /// Creates a page in words that no reader uses yet, or resets an existing page to unknown. Its
+    /// maps will be based on `source`.
     pub fn begin(words: &'a [AtomicU64; WORDS], identity: Identity, source: Source) -> Self {
         let Identity { boot, writer, node, reference } = identity;
         let header = [boot as u64, (boot >> 64) as u64, writer.into(), node.0.into(), reference.0.into()];
@@ -72,10 +72,10 @@ impl<'a> Page<'a> {
         page
     }
 
-    /// A page that somebody has made.
+    /// Opens an existing page.
     ///
     /// # Errors
-    /// When it is none of this layout, or not of this boot.
+    /// Returns an error if it has another layout, or is from another boot.
     pub fn open(words: &'a [AtomicU64; WORDS], boot: u128) -> Result<Self, Unusable> {
         if words[0].load(Ordering::Acquire) != MAGIC {
             return Err(Unusable::Foreign);
@@ -84,19 +84,19 @@ impl<'a> Page<'a> {
         if page.identity().boot == boot { Ok(page) } else { Err(Unusable::EarlierBoot) }
     }
 
-    /// Whether a page of this or an earlier version begins with this word.
+    /// Returns true if a page of this or an earlier version begins with this word.
     pub fn is_page(first: u64) -> bool {
         // All but the number of the layout.
         first >> 8 == MAGIC >> 8
     }
 
-    /// A page that has been opened before.
+    /// Returns a page that has been opened before.
     #[inline]
     pub fn trusted(words: &'a [AtomicU64; WORDS]) -> Self {
         Self { words }
     }
 
-    /// Whose it is.
+    /// Returns the identity of the page.
     pub fn identity(&self) -> Identity {
         let word = |at: usize| self.words[at].load(Ordering::Relaxed);
         Identity {
@@ -107,14 +107,14 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Shows `map` to all readers, where `still` says at the last moment that it is early enough.
-    /// Only one thread of one process may write.
+    /// Publishes `map` to all readers if `still` returns true at the last moment, that is, early
+    /// enough. Only one thread of one process may write.
     pub fn publish(&self, map: &Map, still: impl FnOnce() -> bool) -> bool {
         self.latch().write(&encoded(map), still)
     }
 
-    /// The reference time, ns, when `count` reads the counter that it is told; None while nothing
-    /// is known.
+    /// Returns the reference time, ns, where `count` reads the given counter; `None` if it is
+    /// unknown.
     #[inline]
     pub fn now_ns(&self, mut count: impl FnMut(Source) -> Timestamp<Counter>) -> Option<i64> {
         let read =
@@ -122,8 +122,8 @@ impl<'a> Page<'a> {
         self.latch().read(read).flatten()
     }
 
-    /// The reference time with its bounds when `count` reads the counter that it is told; None
-    /// while nothing is known.
+    /// Returns the reference time with its bounds, where `count` reads the given counter; `None` if
+    /// it is unknown.
     #[inline]
     pub fn now(&self, mut count: impl FnMut(Source) -> Timestamp<Counter>) -> Option<Reading> {
         let read = |copy: &Record| {
@@ -137,7 +137,7 @@ impl<'a> Page<'a> {
         self.latch().read(read).flatten()
     }
 
-    /// The whole map.
+    /// Returns the whole map.
     pub fn map(&self) -> Map {
         let read = |copy: &Record| Map {
             source: source(copy),
@@ -170,7 +170,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// One copy.
+/// One copy of the record.
 type Record = [AtomicU64; RECORD];
 
 fn encoded(map: &Map) -> [u64; RECORD] {
@@ -247,14 +247,14 @@ fn signed(copy: &Record, at: usize) -> i64 {
     word(copy, at) as i64
 }
 
-/// Words of a page that are used; a page of memory is longer.
+/// Number of words used; a memory page is longer.
 pub const WORDS: usize = COPIES[1] + RECORD;
-/// `psclock` and the number of the layout.
+/// `psclock` and the version of the layout.
 const MAGIC: u64 = u64::from_be_bytes(*b"psclock\x03");
-/// In a line of the cache of its own.
+/// Position of the version word, in a cache line of its own.
 const VERSION: usize = 16;
 const COPIES: [usize; 2] = [32, 32 + RECORD];
-/// A whole number of lines of the cache.
+/// Words of a record: a whole number of cache lines.
 const RECORD: usize = 40;
 
 const STATUS: usize = 0;

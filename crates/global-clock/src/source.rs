@@ -10,25 +10,25 @@
 //! 999 ns, rounded down. The count is taken four times and the product's upper half is the answer:
 //! a shift of 128 bits would cost a reader 1 ns. So a count may reach 2⁶², 36 years at 4 GHz.
 
-/// What a map counts by.
+/// Source of a map's counter.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// `CLOCK_MONOTONIC_RAW`, ns.
     #[default]
     Raw,
-    /// The processor's time-stamp counter, so many ns a tick.
+    /// The processor's time-stamp counter, with the length of its ticks.
     Tsc(Scale),
 }
 
-/// How many ns a tick lasts, in parts of 2⁻⁶².
+/// Length of a tick in ns, in units of 2⁻⁶².
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Scale(u64);
 
 impl Scale {
-    /// A tick is 1 ns.
+    /// A tick of 1 ns.
     pub const ONE: Self = Self(1 << PARTS);
 
-    /// By how many ns passed in how many ticks; None where no such counter could be.
+    /// Returns the scale from a span in ns and in ticks; `None` if no counter can have it.
     pub fn of(ns: i64, ticks: i64) -> Option<Self> {
         let (ns, ticks) = (u64::try_from(ns).ok()?, u64::try_from(ticks).ok()?);
         let parts = (u128::from(ns) << PARTS).checked_div(ticks.into())?;
@@ -36,7 +36,7 @@ impl Scale {
         POSSIBLE.contains(&parts).then_some(Self(parts))
     }
 
-    /// So many ticks in ns, rounded down. Wraps where the numbers do: a page may hold anything.
+    /// Converts ticks to ns, rounded down. Wraps on overflow, because a page may contain anything.
     #[inline]
     pub const fn ns(self, ticks: u64) -> i64 {
         ((ticks.wrapping_shl(u64::BITS - PARTS) as u128 * self.0 as u128) >> u64::BITS) as i64
@@ -44,7 +44,7 @@ impl Scale {
 }
 
 impl Source {
-    /// As a word of a page: 0 is the raw clock.
+    /// Encodes the source as a word of a page; 0 is the raw clock.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::Raw => 0,
@@ -59,7 +59,7 @@ impl Source {
 }
 
 const PARTS: u32 = 62;
-/// From 100 GHz to 500 MHz.
+/// Plausible scales: from 100 GHz to 500 MHz.
 const POSSIBLE: std::ops::RangeInclusive<u64> = (1 << PARTS) / 100..=2 << PARTS;
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ impl Marks {
     }
 }
 
-/// Converted times and their 95 % half-widths; None where one of them cannot be converted.
+/// Converts times and their 95 % half-widths; None if one of them cannot be converted.
 #[inline]
 fn columns(times: &ArrayView1<'_, i64>, convert: impl Fn(i64) -> Option<Interval>) -> Option<[Vec<i64>; 2]> {
     let (mut found, mut bounds) = (Vec::with_capacity(times.len()), Vec::with_capacity(times.len()));
@@ -199,5 +199,5 @@ fn unknown() -> PyErr {
         .into()
 }
 
-/// The last part of a wait is not cut, so that it ends in time.
+/// Length of the last part of a wait, which is not divided, so that it ends on time.
 const SLICE_NS: i64 = 50_000_000;

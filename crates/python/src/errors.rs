@@ -19,7 +19,7 @@ mod classes {
     pyo3::import_exception!(probe_sync.errors, MissingFile);
 }
 
-/// What a failure is, with its text: kept, and raised as often as it is asked for.
+/// A kind of failure with its message: stored, and raised whenever it is requested.
 #[derive(Clone, Debug)]
 pub struct Failure {
     kind: Kind,
@@ -42,37 +42,37 @@ enum Kind {
 }
 
 impl Failure {
-    /// A keyword or a setting has to be changed.
+    /// Creates a failure for an invalid keyword or setting.
     pub fn config(text: impl Into<String>) -> Self {
         Self { kind: Kind::Config, text: text.into() }
     }
 
-    /// A file cannot be written.
+    /// Creates a failure for a file that cannot be written.
     pub fn file(text: impl Into<String>) -> Self {
         Self { kind: Kind::File, text: text.into() }
     }
 
-    /// The clock cannot say it.
+    /// Creates a failure for an unavailable time.
     pub fn clock(text: impl Into<String>) -> Self {
         Self { kind: Kind::Clock, text: text.into() }
     }
 
-    /// The session is over.
+    /// Creates a failure for a session that has ended.
     pub fn ended(text: impl Into<String>) -> Self {
         Self { kind: Kind::Ended, text: text.into() }
     }
 
-    /// The session broke.
+    /// Creates a failure for a session that failed.
     pub fn failed(text: impl Into<String>) -> Self {
         Self { kind: Kind::Failed, text: text.into() }
     }
 
-    /// What was waited for did not come.
+    /// Creates a failure for a wait that timed out.
     pub fn timeout(text: impl Into<String>) -> Self {
         Self { kind: Kind::Timeout, text: text.into() }
     }
 
-    /// A failure of a session, or of `solve`; `met` says whether its ranks had met before.
+    /// Converts an error of a session, or of `solve`; `met` is true if its ranks had met before.
     pub fn of_session(error: &probe_sync::Error, met: bool) -> Self {
         use probe_sync::Error;
         use probe_sync::collective;
@@ -92,12 +92,12 @@ impl Failure {
         Self { kind, text: error.to_string() }
     }
 
-    /// The ranks cannot find each other.
+    /// Converts an error of a meeting.
     pub fn of_meeting(error: &probe_sync::collective::Error) -> Self {
         Self { kind: Kind::Join, text: error.to_string() }
     }
 
-    /// A failure of `align`, `merge`, `check`, `stragglers` or of reading offsets.
+    /// Converts an error of `align`, `merge`, `check`, `stragglers` or of reading offsets.
     pub fn of_traces(error: &probe_sync_trace::Error) -> Self {
         use probe_sync_trace::Error;
         let kind = match error {
@@ -110,21 +110,20 @@ impl Failure {
         Self { kind, text: error.to_string() }
     }
 
-    /// What it says.
+    /// Returns the message.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// Whether the system said that a file does not exist.
+/// Returns true if the system reported that a file does not exist.
 fn is_missing(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |cause| cause.source());
     let kind = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
     kind == Some(std::io::ErrorKind::NotFound)
 }
 
-/// The text with keywords in place of the command line's flags: `assume_order` for
-/// `--assume-order`.
+/// Replaces the command line's flags in a message by keywords: `assume_order` for `--assume-order`.
 fn with_keywords(text: &str) -> String {
     let mut parts = text.split("--");
     let mut told = parts.next().unwrap_or_default().to_owned();

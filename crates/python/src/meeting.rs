@@ -50,7 +50,7 @@ impl Meeting {
 }
 
 impl Meeting {
-    /// The meeting, once.
+    /// Removes and returns the meeting, once.
     pub fn take(&self) -> Option<collective::Meeting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

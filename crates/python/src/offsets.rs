@@ -21,7 +21,7 @@ use crate::waiting;
 pub struct Offsets {
     survey: Survey,
     offsets: clocks::Offsets,
-    /// Of every node that has offsets and is not the reference.
+    /// Maps of all nodes with offsets except the reference.
     maps: BTreeMap<u32, TimeMap>,
 }
 
@@ -40,7 +40,7 @@ impl Offsets {
         Ok(read.map_err(|error| Failure::of_traces(&error))?)
     }
 
-    /// The node whose clock the offsets are against.
+    /// The reference node, whose offset is zero.
     #[getter]
     fn reference(&self) -> u32 {
         self.survey.reference
@@ -107,7 +107,7 @@ impl Offsets {
 }
 
 impl Offsets {
-    /// The node's map; None for the reference.
+    /// Returns the node's map; None for the reference.
     fn map(&self, node: u32) -> Result<Option<&TimeMap>, Failure> {
         if node == self.survey.reference {
             return Ok(None);

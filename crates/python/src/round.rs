@@ -39,7 +39,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// The round's arrays, made once.
+    /// Creates the round's arrays, once.
     pub fn new(py: Python<'_>, data: Arc<GlobalWindowData>) -> Self {
         let column = |value: fn(&NodeEstimate) -> f64| {
             data.all_nodes.iter().map(value).collect::<Vec<f64>>().into_pyarray(py).unbind()
@@ -71,7 +71,7 @@ impl Round {
         Ok(columns)
     }
 
-    /// The round itself.
+    /// Returns the round itself.
     pub fn data(&self) -> &Arc<GlobalWindowData> {
         &self.data
     }
@@ -85,7 +85,7 @@ impl Round {
         self.data.round_id.0
     }
 
-    /// The node whose offset is zero.
+    /// The reference node, whose offset is zero.
     #[getter]
     fn reference(&self) -> u32 {
         self.data.reference.0

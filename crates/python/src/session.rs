@@ -34,18 +34,18 @@ pub struct Session {
     clock: GlobalClock,
     arrivals: Arrivals,
     late: LateView,
-    /// The process that started it: a fork has no such thread.
+    /// Process that started the session; a fork does not have its thread.
     process: u32,
 }
 
 #[derive(Debug)]
 struct Inner {
     stage: Stage,
-    /// This process has asked for the end.
+    /// True if this process has requested the end.
     asked: bool,
-    /// Where it stood when it was last looked at while it measured.
+    /// State at the last check while it was measuring.
     state: Option<State>,
-    /// The last round that was seen.
+    /// The last round seen.
     latest: Option<Arc<GlobalWindowData>>,
 }
 
@@ -57,14 +57,14 @@ enum Stage {
     Over(Outcome),
 }
 
-/// The report as JSON, at rank 0, or what the session failed of.
+/// The report as JSON, at rank 0, or the failure of the session.
 type Outcome = Result<Option<String>, Failure>;
 
-/// What [`Session::progress`] gives: phase, state (rank, node, nodes, reference, rounds) once it is
-/// known, and the reason of a failure.
+/// Result of [`Session::progress`]: phase, state (rank, node, nodes, reference, rounds) once known,
+/// and the reason of a failure.
 type Told = (&'static str, Option<(usize, u32, usize, u32, u64, Vec<usize>)>, Option<String>);
 
-/// Starts a session. Without `size` it is alone.
+/// Starts a session; without `size` it has a single rank.
 #[pyfunction]
 #[pyo3(signature = (file, settings, *, rank, size, meeting, unique_id))]
 #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
@@ -85,13 +85,13 @@ pub fn start(
     Ok(Session { inner: Mutex::new(inner), clock, arrivals, late, process: std::process::id() })
 }
 
-/// Leaves the page of the run in `out`, which has ended; what is wrong where it cannot.
+/// Writes the page of the ended run in `out`; returns the reason if it cannot.
 #[pyfunction]
 pub fn write_page(py: Python<'_>, out: PathBuf) -> PyResult<Option<String>> {
     waiting::run(py, None, move |_| probe_sync_page::write_at_end(&out).err())
 }
 
-/// How this rank meets the others.
+/// Sets how this rank meets the others.
 fn meet(
     builder: SessionBuilder,
     rank: Option<usize>,
@@ -134,7 +134,7 @@ fn meet(
 
 #[pymethods]
 impl Session {
-    /// Phase, state and reason.
+    /// Returns phase, state and reason.
     fn progress(&self) -> PyResult<Told> {
         self.refuse_fork()?;
         let mut inner = self.lock();
@@ -155,7 +155,7 @@ impl Session {
         Ok((phase, inner.state.as_ref().map(told), reason))
     }
 
-    /// The last solved round.
+    /// Returns the last solved round.
     fn latest(&self, py: Python<'_>) -> PyResult<Option<Round>> {
         self.refuse_fork()?;
         let mut inner = self.lock();
@@ -185,7 +185,8 @@ impl Session {
         Ok(Round::new(py, found))
     }
 
-    /// Asks something of the run, as `probe_sync ctl` does; the first round for which it holds.
+    /// Makes a request to the run, as `probe_sync ctl` does; returns the first round to which it
+    /// applies.
     fn ask(&self, py: Python<'_>, request: &str, timeout: Option<f64>) -> PyResult<u64> {
         self.refuse_fork()?;
         let asked: Request = request.parse().map_err(|error: String| Failure::config(error))?;
@@ -197,17 +198,18 @@ impl Session {
         Ok(since.round.0)
     }
 
-    /// Reference time, also in a fork and after the end.
+    /// Returns the reference clock, also in a fork and after the end.
     fn clock(&self) -> Clock {
         Clock(self.clock.clone())
     }
 
-    /// Arrives now at an operation of a group.
+    /// Records that this rank arrives now at an operation of a group.
     fn arrive(&self, group: &str, step: u64) {
         self.arrivals.arrive(group, step);
     }
 
-    /// Who is late and who is waited for, as JSON, with a sentence for each.
+    /// Returns the late ranks, and the ranks that others wait for, as JSON, with a sentence for
+    /// each.
     fn late(&self) -> PyResult<String> {
         let standing = self.late.standing();
         let late: Vec<(String, &LateLine)> = standing.late.iter().map(|line| (line.to_string(), line)).collect();
@@ -215,23 +217,23 @@ impl Session {
         serde_json::to_string(&(late, waiting)).map_err(|error| Failure::config(error.to_string()).into())
     }
 
-    /// Begins a file of marks of this process, once the ranks have met.
+    /// Creates a file of marks of this process, once the ranks have met.
     fn marks(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Marks> {
         let attempt = |handle: &SessionHandle, slice| handle.marks(slice);
         self.wait(py, ("the meeting of the ranks", timeout), &attempt, &|_| None).map(Marks::new)
     }
 
-    /// The run's number.
+    /// Returns the run id.
     fn run_id(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<String> {
         Ok(self.files_to_root(py, timeout)?.run_id().to_string())
     }
 
-    /// Whether this rank sees rank 0's directory under the name of its own.
+    /// Returns True if this rank sees rank 0's directory under its own name for it.
     fn sees_root(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         Ok(self.files_to_root(py, timeout)?.sees_root())
     }
 
-    /// Brings this rank's records, and then these files, each with its name, to rank 0.
+    /// Sends this rank's records, and then these files under the given names, to rank 0.
     fn send_files(&self, py: Python<'_>, files: Vec<(PathBuf, String)>, timeout: Option<f64>) -> PyResult<()> {
         let until = Until::new(timeout)?;
         let way = self.files_to_root(py, timeout)?;
@@ -245,7 +247,7 @@ impl Session {
         waiting::run(py, None, send)?.map_err(|error| Failure::of_session(&error, true).into())
     }
 
-    /// Starts exchanges no more, or again.
+    /// Suspends or resumes starting exchanges.
     fn pause(&self, paused: bool) -> PyResult<()> {
         match self.borrow::<()>(&|_| None)? {
             Borrowed::Handle(handle) if paused => handle.pause(),
@@ -255,8 +257,8 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the run with the window under way; the report as JSON at rank 0. Called again it gives
-    /// the same.
+    /// Ends the run with the current window; returns the report as JSON at rank 0. Further calls
+    /// return the same.
     fn stop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         self.refuse_fork()?;
         let until = Until::new(timeout)?;
@@ -289,7 +291,7 @@ impl Session {
         }
     }
 
-    /// Asks the run to end, and waits for nothing.
+    /// Asks the run to end, without waiting.
     fn abandon(&self) {
         if self.process == std::process::id() {
             let mut inner = self.lock();
@@ -299,19 +301,19 @@ impl Session {
     }
 }
 
-/// What a wait goes on with.
+/// What a wait uses next.
 enum Borrowed<T> {
     /// The handle, for a slice.
     Handle(Arc<SessionHandle>),
-    /// The thread has ended by itself, and how is about to be known.
+    /// The thread has ended by itself; its outcome is about to be known.
     Nothing,
-    /// What there is at the end.
+    /// The result at the end.
     End(T),
 }
 
 impl Session {
-    /// Waits until `attempt` succeeds; where the run ends by itself before, for what `at_end` makes
-    /// of the last round, if anything.
+    /// Waits until `attempt` succeeds; if the run ends by itself before, returns the result of
+    /// `at_end` for the last round, if any.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
@@ -380,8 +382,8 @@ impl Session {
 }
 
 impl Inner {
-    /// Takes note of where the session stands; once its thread has failed or ended by itself, of
-    /// its end.
+    /// Updates the state of the session and, once its thread has failed or ended by itself, its
+    /// outcome.
     fn look(&mut self) {
         let Stage::Running(handle) = &self.stage else {
             return self.settle();
@@ -398,7 +400,7 @@ impl Inner {
         }
     }
 
-    /// Has a thread end the session, where none does; None when it is over.
+    /// Lets a thread end the session, unless one does already; None if it is over.
     fn end(&mut self) -> Option<Arc<Mutex<Receiver<Outcome>>>> {
         if let Stage::Running(_) = &self.stage {
             let met = self.state.is_some();
@@ -420,7 +422,7 @@ impl Inner {
         }
     }
 
-    /// Takes the outcome of an end, where there is one.
+    /// Takes the outcome of an end, if there is one.
     fn settle(&mut self) {
         let Stage::Ending(ending) = &self.stage else { return };
         let found = ending.try_lock().ok().map(|ending| ending.try_recv());
@@ -438,7 +440,7 @@ impl Inner {
     }
 }
 
-/// The handle, once the waits that borrow it for a slice have given it back.
+/// Returns the handle, once the waits that borrow it for a slice have returned it.
 fn alone(mut handle: Arc<SessionHandle>) -> SessionHandle {
     loop {
         match Arc::try_unwrap(handle) {

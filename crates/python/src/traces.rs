@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::errors::Failure;
 use crate::waiting;
 
-/// Which traces, and what is known of their clocks.
+/// The traces, and the sources of their clocks.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Asked {
@@ -39,7 +39,7 @@ pub struct Asked {
     max_rate_change: Option<f64>,
 }
 
-/// What of the traces goes into a file: the texts of the command line's filters.
+/// Filters of a file's content, as the texts of the command line.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Kept {
@@ -52,7 +52,7 @@ pub struct Kept {
     step_name: Option<String>,
 }
 
-/// What `solve` takes; one of the lists has files.
+/// Arguments of `solve`; exactly one of the lists has files.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Recording {
@@ -65,7 +65,7 @@ pub struct Recording {
     fit: String,
 }
 
-/// Rewrites every trace in its own format; the result as JSON.
+/// Rewrites every trace in its own format; returns the result as JSON.
 #[pyfunction]
 #[pyo3(signature = (asked, output, *, annotate, embed_snapshots, validate, progress))]
 pub fn align(
@@ -96,7 +96,7 @@ pub fn align(
     Ok(told?)
 }
 
-/// Puts all traces into one file; the result as JSON.
+/// Merges all traces into one file; returns the result as JSON.
 #[pyfunction]
 #[pyo3(signature = (asked, output, *, kept, allow_uncalibrated, plane_layout, annotate, schema, drop_foreign, mark_late, validate))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of the Python function")]
@@ -151,7 +151,7 @@ pub fn merge(
     Ok(told?)
 }
 
-/// Judges happens-before; the result as JSON.
+/// Checks happens-before order; returns the result as JSON.
 #[pyfunction]
 #[pyo3(signature = (asked, *, report))]
 pub fn check(py: Python<'_>, asked: Asked, report: Option<PathBuf>) -> PyResult<String> {
@@ -166,7 +166,7 @@ pub fn check(py: Python<'_>, asked: Asked, report: Option<PathBuf>) -> PyResult<
     Ok(told?)
 }
 
-/// Finds who was late; the result as JSON.
+/// Finds late ranks; returns the result as JSON.
 #[pyfunction]
 #[pyo3(signature = (asked, *, step_name, json, csv))]
 pub fn stragglers(
@@ -201,7 +201,7 @@ pub fn stragglers(
     Ok(told?)
 }
 
-/// Recomputes a run from its recording; the result as JSON.
+/// Recomputes a run from its recording; returns the result as JSON.
 #[pyfunction]
 pub fn solve(py: Python<'_>, recording: Recording, out: PathBuf) -> PyResult<String> {
     let solved = waiting::run(py, None, move |_| recording.solve(&out).map(|solved| told(&solved)))?;
@@ -292,12 +292,12 @@ fn duration(name: &str, text: Option<&str>) -> Result<Option<probe_sync_time::Du
     read(name, text, probe_sync::config::duration)
 }
 
-/// Which events are steps.
+/// Returns the pattern of step events.
 fn steps(pattern: Option<&str>) -> Result<LatenessSettings, Failure> {
     Ok(read("step_name", pattern, str::parse)?.unwrap_or_default())
 }
 
-/// A keyword's text as what it means.
+/// Parses a keyword's text.
 fn read<T, P: Display>(
     name: &str,
     text: Option<&str>,
@@ -310,8 +310,8 @@ fn not_written(path: &Path, error: &dyn Display) -> Failure {
     Failure::file(format!("cannot write {}: {error}", path.display()))
 }
 
-/// Has `write` make a file under another name, and gives it this one when it is whole. What `write`
-/// is given lies in a folder of this user's alone.
+/// Lets `write` create a file under a temporary name, and renames it when it is complete. The
+/// temporary file is in a private folder.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
 pub fn write_whole(path: PathBuf, write: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -324,7 +324,7 @@ pub fn write_whole(path: PathBuf, write: &Bound<'_, PyAny>) -> PyResult<()> {
     write.py().detach(|| draft.commit()).map_err(failed)
 }
 
-/// A file that is whole or not there.
+/// Writes a file atomically.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     probe_sync_files::write_whole(path, bytes).map_err(|error| not_written(path, &error))
 }
@@ -344,7 +344,8 @@ fn row(calibrated: &CalibratedTrace, output: Option<&PathBuf>, stats: &Alignment
     json!({"path": path, "output": output, "stats": stats})
 }
 
-/// What all of them have, with what is `own` to one; with the verdict where it is wanted.
+/// Returns the fields that all results have together with those in `own`, and with the verdict if
+/// requested.
 fn result(calibrated: &Calibrated, own: &Value, validate: bool) -> String {
     let verdict = validate.then(|| judged(&probe_sync_trace::check(calibrated)));
     let notes = calibrated.traces.iter().flat_map(|calibrated| {

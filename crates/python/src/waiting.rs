@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 
 use crate::errors::Failure;
 
-/// When a wait is over; None for never.
+/// End of a wait; None: no limit.
 #[derive(Copy, Clone, Debug)]
 pub struct Until {
     limit: Option<Duration>,
@@ -24,10 +24,10 @@ pub struct Until {
 }
 
 impl Until {
-    /// `seconds` from now.
+    /// Ends `seconds` from now.
     ///
     /// # Errors
-    /// A time that is negative or not a number.
+    /// Raised if the time is negative or not a number.
     pub fn new(seconds: Option<f64>) -> Result<Self, Failure> {
         let Some(seconds) = seconds else { return Ok(Self { limit: None, at: None }) };
         if seconds == f64::INFINITY {
@@ -39,17 +39,17 @@ impl Until {
         Ok(Self { limit: Some(limit), at: Instant::now().checked_add(limit) })
     }
 
-    /// The next slice of the wait.
+    /// Returns the next slice of the wait.
     pub fn slice(&self) -> Duration {
         self.left().min(SLICE)
     }
 
-    /// What is left of it.
+    /// Returns the remaining time.
     pub fn left(&self) -> Duration {
         self.at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// The failure of a wait whose time is over; `so_far` says how far it has come.
+    /// Returns the failure of a wait whose time is over; `so_far` describes its progress.
     pub fn over(&self, what: &str, so_far: &str) -> Option<Failure> {
         let at = self.at.filter(|at| Instant::now() >= *at)?;
         let limit = self.limit.unwrap_or_else(|| at.elapsed());
@@ -57,8 +57,7 @@ impl Until {
     }
 }
 
-/// How work on a thread of its own says how far it is, and learns that nobody waits for it any
-/// more.
+/// Lets work on a thread of its own report its progress, and learn that its caller has gone.
 #[derive(Debug)]
 pub struct Worker<T> {
     sender: Sender<Message<T>>,
@@ -72,13 +71,13 @@ enum Message<T> {
 }
 
 impl<T> Worker<T> {
-    /// Says which share is done.
+    /// Reports the share that is done.
     pub fn share(&self, share: f64) {
         // Nobody listens any more: the next look at `left` ends the work.
         let _nobody = self.sender.send(Message::Share(share));
     }
 
-    /// Whether the caller has gone: what is not begun is not wanted any more.
+    /// Returns true if the caller has gone, so that further parts need not be started.
     pub fn is_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
@@ -88,7 +87,7 @@ impl<T> Worker<T> {
 /// done.
 ///
 /// # Errors
-/// What a signal handler or `progress` raises; a panic of the work.
+/// Exceptions of a signal handler or of `progress`; a panic of the work.
 pub fn run<T: Send + 'static>(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,
@@ -136,7 +135,7 @@ fn listen<T: Send>(py: Python<'_>, receiver: Receiver<Message<T>>, progress: Opt
     }
 }
 
-/// Whether somebody still waits for a thread.
+/// Whether a caller still waits for the thread.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
@@ -144,7 +143,7 @@ enum Phase {
     Done,
 }
 
-/// Marks the end of a thread, also by a panic.
+/// Marks the end of a thread, even after a panic.
 struct End(Arc<Mutex<Phase>>);
 
 impl Drop for End {
@@ -166,7 +165,8 @@ fn leave_it(phase: &Mutex<Phase>) {
     }
 }
 
-/// Two writers of one file within a process would write into one partial file.
+/// Waits for abandoned threads, because two writers of one file within a process would share a
+/// partial file.
 fn wait_for_those_left(py: Python<'_>) -> PyResult<()> {
     while some_are_left() {
         py.detach(|| std::thread::sleep(SLICE));
@@ -175,7 +175,7 @@ fn wait_for_those_left(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// For the end of the process: what a thread that nobody waits for has begun to write is removed.
+/// Called at the end of the process: removes files that abandoned threads have begun to write.
 #[pyfunction]
 pub fn leave() {
     if some_are_left() {
@@ -187,14 +187,14 @@ fn some_are_left() -> bool {
     LEFT.load(Ordering::Relaxed) > 0 && LEFT_BY.load(Ordering::Relaxed) == std::process::id()
 }
 
-/// Threads that nobody waits for any more.
+/// Number of abandoned threads.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// The process that they are of: a fork inherits the number and not the threads.
+/// Process of these threads: a fork inherits the number but not the threads.
 static LEFT_BY: AtomicU32 = AtomicU32::new(0);
 
-/// Ctrl-C ends a wait within this time.
+/// Time within which Ctrl-C ends a wait.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// As a main thread has: formats nest.
+/// Stack size, equal to that of a main thread, because formats nest.
 const STACK: usize = 8 << 20;

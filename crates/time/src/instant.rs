@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A timeline that a [`Timestamp`] can belong to.
 pub trait Domain: Copy + Clone + fmt::Debug + 'static {
-    /// How the timeline is called in messages.
+    /// Name of the timeline in messages.
     const NAME: &'static str;
 }
 
@@ -34,7 +34,7 @@ macro_rules! domain {
 }
 
 domain!(
-    /// S: the system clock of the node at hand, `CLOCK_REALTIME`. Kernel packet stamps are on it.
+    /// S: the system clock of the node, `CLOCK_REALTIME`. Kernel packet stamps are on it.
     System,
     "system"
 );
@@ -49,12 +49,12 @@ domain!(
     "tracer"
 );
 domain!(
-    /// `CLOCK_MONOTONIC_RAW`: never stepped nor slewed.
+    /// `CLOCK_MONOTONIC_RAW`: neither stepped nor slewed.
     Raw,
     "monotonic_raw"
 );
 domain!(
-    /// What a host's global clock counts by: `CLOCK_MONOTONIC_RAW`, or the processor's time-stamp
+    /// Counter of a host's global clock: `CLOCK_MONOTONIC_RAW`, or the processor's time-stamp
     /// counter times a constant.
     Counter,
     "counter"
@@ -65,7 +65,7 @@ domain!(
     "monotonic"
 );
 domain!(
-    /// `CLOCK_BOOTTIME`: monotonic, and counts suspended time.
+    /// `CLOCK_BOOTTIME`: monotonic, and includes suspended time.
     Boot,
     "boottime"
 );
@@ -95,29 +95,28 @@ pub struct Timestamp<D: Domain> {
 }
 
 impl<D: Domain> Timestamp<D> {
-    /// The point `ns` nanoseconds after the timeline's epoch.
+    /// Returns the point `ns` nanoseconds after the timeline's epoch.
     pub const fn from_ns(ns: i64) -> Self {
         Self { ns, domain: PhantomData }
     }
 
-    /// Nanoseconds since the timeline's epoch.
+    /// Returns the nanoseconds since the timeline's epoch.
     pub const fn as_ns(self) -> i64 {
         self.ns
     }
 
-    /// The point halfway between two points of one timeline.
+    /// Returns the point halfway between two points of one timeline.
     pub const fn midpoint(self, other: Self) -> Self {
         Self::from_ns(self.ns.midpoint(other.ns))
     }
 }
 
 impl Timestamp<System> {
-    /// This reading minus the reading `other` of another node's system clock: `S_i − S_j`.
+    /// Returns this reading minus the reading `other` of another node's system clock: `S_i − S_j`.
     ///
-    /// Not a span of time: it is the difference of the two clocks plus the time that passed between
-    /// the two readings, with sign. For a packet from i to j,
-    /// `u = recv_j.ahead_of(send_i) = offset_j − offset_i + delay`. For two readings of one clock
-    /// use `-`, which does give the time that passed.
+    /// This is not a span of time but the difference of the two clocks plus the time between the
+    /// two readings, with sign. For a packet from i to j, `u = recv_j.ahead_of(send_i) = offset_j −
+    /// offset_i + delay`. For two readings of one clock use `-`, which gives the time that passed.
     ///
     /// ```
     /// # use probe_sync_time::{Duration, System, Timestamp};
@@ -135,8 +134,8 @@ impl Timestamp<System> {
         Duration::from_ns(self.ns.saturating_sub(other.ns))
     }
 
-    /// This reading as reference time, when the node that took it is the reference: its system
-    /// clock is the reference clock. No other node's reading may be converted this way.
+    /// Returns this reading as reference time, if the node that took it is the reference, whose
+    /// system clock is the reference clock. No other node's reading may be converted this way.
     #[must_use]
     pub const fn on_reference(self) -> Timestamp<Reference> {
         Timestamp::from_ns(self.ns)
@@ -144,7 +143,7 @@ impl Timestamp<System> {
 }
 
 impl Timestamp<Reference> {
-    /// What the reference node's own system clock shows at this reference time: the way back from
+    /// Returns the reference node's own system time at this reference time: the inverse of
     /// [`Timestamp::on_reference`].
     #[must_use]
     pub const fn of_reference_node(self) -> Timestamp<System> {
@@ -185,7 +184,7 @@ impl<D: Domain> fmt::Debug for Timestamp<D> {
     }
 }
 
-/// Serialised as the bare number of nanoseconds: fields are named `…_ns`.
+/// Serialised as the plain number of nanoseconds: fields are named `…_ns`.
 impl<D: Domain> Serialize for Timestamp<D> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_i64(self.ns)
@@ -229,40 +228,40 @@ pub struct Duration {
 }
 
 impl Duration {
-    /// No time.
+    /// Zero length.
     pub const ZERO: Self = Self::from_ns(0);
 
-    /// A span of `ns` nanoseconds.
+    /// Returns a span of `ns` nanoseconds.
     pub const fn from_ns(ns: i64) -> Self {
         Self { ns }
     }
 
-    /// A span of `us` microseconds, saturating.
+    /// Returns a span of `us` microseconds, saturating.
     pub const fn from_us(us: i64) -> Self {
         Self::from_ns(us.saturating_mul(1_000))
     }
 
-    /// A span of `ms` milliseconds, saturating.
+    /// Returns a span of `ms` milliseconds, saturating.
     pub const fn from_ms(ms: i64) -> Self {
         Self::from_ns(ms.saturating_mul(1_000_000))
     }
 
-    /// The nearest whole nanosecond; a NaN becomes zero and what does not fit saturates.
+    /// Rounds to the nearest whole nanosecond; NaN becomes zero, and values out of range saturate.
     pub fn from_ns_f64(ns: f64) -> Self {
         Self::from_ns(ns.round() as i64)
     }
 
-    /// Nanoseconds.
+    /// Returns nanoseconds.
     pub const fn as_ns(self) -> i64 {
         self.ns
     }
 
-    /// Nanoseconds as `f64`: exact up to 2^53 ns, which is 104 days.
+    /// Returns nanoseconds as `f64`: exact up to 2^53 ns, which is 104 days.
     pub const fn as_ns_f64(self) -> f64 {
         self.ns as f64
     }
 
-    /// Seconds.
+    /// Returns seconds.
     pub const fn as_secs_f64(self) -> f64 {
         self.ns as f64 * 1e-9
     }
@@ -297,7 +296,7 @@ impl Neg for Duration {
     }
 }
 
-/// The rate of a clock against another: nanoseconds gained per nanosecond. `1 ppm = 1e-6`.
+/// The rate of a clock relative to another: nanoseconds gained per nanosecond. `1 ppm = 1e-6`.
 #[derive(Copy, Clone, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Skew(f64);
@@ -306,17 +305,17 @@ impl Skew {
     /// Equal rates.
     pub const ZERO: Self = Self(0.0);
 
-    /// From parts per million.
+    /// Converts from parts per million.
     pub const fn from_ppm(ppm: f64) -> Self {
         Self(ppm * 1e-6)
     }
 
-    /// Parts per million.
+    /// Returns parts per million.
     pub const fn as_ppm(self) -> f64 {
         self.0 * 1e6
     }
 
-    /// Nanoseconds gained over a span.
+    /// Returns the nanoseconds gained over a span.
     pub const fn over_ns(self, span: Duration) -> f64 {
         self.0 * span.as_ns_f64()
     }

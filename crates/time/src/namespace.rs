@@ -5,23 +5,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a process sees of the machine's clocks minus what they show outside of all time namespaces.
+/// A process's view of the machine's clocks minus their values outside of all time namespaces.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimeNamespace {
-    /// Of `CLOCK_MONOTONIC` and `CLOCK_MONOTONIC_RAW`, ns.
+    /// Offset of `CLOCK_MONOTONIC` and `CLOCK_MONOTONIC_RAW`, ns.
     pub monotonic_ns: i64,
-    /// Of `CLOCK_BOOTTIME`, ns.
+    /// Offset of `CLOCK_BOOTTIME`, ns.
     pub boottime_ns: i64,
 }
 
 impl TimeNamespace {
-    /// Returns true where the clocks are the machine's own.
+    /// Returns true if the clocks are the machine's own.
     pub fn is_initial(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Reads the text of `/proc/PID/timens_offsets`; None where it is another text.
+    /// Parses the text of `/proc/PID/timens_offsets`; `None` if it is invalid.
     ///
     /// ```
     /// use probe_sync_time::TimeNamespace;

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The secret that all ranks of one run share. It is drawn for the run and forgotten with it.
+/// The secret that all ranks of one run share. It is drawn for the run and discarded with it.
 #[derive(Copy, Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct SessionKey(pub [u8; 32]);
@@ -21,7 +21,7 @@ impl fmt::Debug for SessionKey {
 }
 
 impl Serialize for SessionKey {
-    /// For messages between ranks. Files hold text, and a text form is refused.
+    /// Serialises for messages between ranks. Files contain text, and text forms are refused.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {
             return Err(S::Error::custom("a session key is written to no file"));

@@ -223,7 +223,7 @@ impl ps_record_scope {
     pub(super) const NOTHING: Self = Self { site: std::ptr::null(), place: 0, start: 0, id: 0, gate: 0, reserved: 0 };
 
     /// # Safety
-    /// It was written by [`enter`], or is all zero.
+    /// The scope was written by [`enter`], or is all zero.
     #[inline]
     unsafe fn words(&self) -> Option<ScopeWords> {
         // SAFETY: the caller's promise.
@@ -233,7 +233,7 @@ impl ps_record_scope {
 }
 
 /// # Safety
-/// The rule of the crate, for both pointers.
+/// Begins a scope; both pointers follow the rule of this crate.
 #[inline]
 pub(super) unsafe fn enter(
     site: *const ps_record_site,
@@ -255,7 +255,7 @@ pub(super) unsafe fn enter(
     }
 }
 
-/// Does something with a site that is one; never unwinds.
+/// Calls `act` if the site is valid; never unwinds.
 #[inline]
 pub(super) fn with(site: *const ps_record_site, act: impl FnOnce(&'static Site)) {
     guard(|| {
@@ -266,7 +266,7 @@ pub(super) fn with(site: *const ps_record_site, act: impl FnOnce(&'static Site))
 }
 
 /// # Safety
-/// `site` is NULL or came from `ps_record_site_new`.
+/// `site` is NULL, or came from `ps_record_site_new`.
 #[inline]
 unsafe fn known(site: *const ps_record_site) -> Option<&'static Site> {
     // SAFETY: made of a `Site` that is kept as long as the process.

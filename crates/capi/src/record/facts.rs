@@ -82,7 +82,7 @@ pub unsafe extern "C" fn ps_record_memory_event(site: *const ps_record_site, mem
 
 impl ps_record_collective {
     /// # Safety
-    /// The rule of the crate, for the texts.
+    /// The texts follow the rule of this crate.
     unsafe fn arguments<'a>(&self) -> [Option<Value<'a>>; KEYS.len()] {
         // SAFETY: the caller's promise.
         let text = |text: *const c_char| (!text.is_null()).then(|| Value::Text(unsafe { lossy(text) }));
@@ -118,7 +118,7 @@ impl ps_record_memory {
     }
 }
 
-/// What is known, one behind the other, with the keys.
+/// Returns the known values with their keys.
 fn stated<'a>(values: [Option<Value<'a>>; KEYS.len()]) -> impl Arguments {
     let keys = keys();
     let mut known = [(0, Value::Boolean(false)); KEYS.len()];
@@ -137,7 +137,7 @@ fn keys() -> &'static [Option<u32>; KEYS.len()] {
     NUMBERS.get_or_init(|| KEYS.map(event::key))
 }
 
-/// Of collectives, then of memory. The type of a device is 1 where it is a GPU, 0 for the host.
+/// Keys of collectives, then of memory. The type of a device is 1 for a GPU, 0 for the host.
 const KEYS: [&str; 14] = [
     "Collective name",
     "Process Group Name",

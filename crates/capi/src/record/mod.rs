@@ -40,7 +40,7 @@ pub struct ps_record_options {
 /// A recording in progress.
 #[derive(Debug)]
 pub struct ps_record {
-    /// Whose it is.
+    /// Process that owns the recording.
     process: u32,
     /// None once it was finished.
     session: Mutex<Option<Session>>,
@@ -49,7 +49,7 @@ pub struct ps_record {
 /// A thread that takes part in a recording of another thread.
 #[derive(Debug)]
 pub struct ps_record_adopted {
-    /// Whose it is.
+    /// Process that owns the recording.
     process: u32,
     adopted: Adopted,
 }
@@ -199,12 +199,12 @@ pub unsafe extern "C" fn ps_record_adopted_free(adopted: *mut ps_record_adopted)
 }
 
 impl ps_record {
-    /// What a recording that goes on does.
+    /// Calls `act` with a recording that is not finished.
     fn running(&self, act: impl FnOnce(&Session) -> Result<(), Failure>) -> Result<(), Failure> {
         act(self.session()?.as_ref().ok_or_else(ended)?)
     }
 
-    /// The session, in the process that it belongs to.
+    /// Returns the session, in the process that owns it.
     fn session(&self) -> Result<MutexGuard<'_, Option<Session>>, Failure> {
         if self.process != std::process::id() {
             return Err(Failure::new(PS_ERROR_FORKED, FORKED));

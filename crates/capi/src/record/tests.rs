@@ -24,8 +24,8 @@ fn argument(name: &CStr, kind: u32, value: ps_record_value) -> ps_record_argumen
     ps_record_argument { key, r#type: kind, value }
 }
 
-/// Records what `events` does, and says what that was: name, depth, closed with the scope around
-/// it, arguments.
+/// Records the events of `events`, and returns for each scope: name, depth, whether it was closed
+/// with the enclosing scope, arguments.
 fn recorded(events: impl FnOnce()) -> Vec<(String, u32, bool, String)> {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("copy.rec");

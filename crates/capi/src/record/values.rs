@@ -68,11 +68,11 @@ pub unsafe extern "C" fn ps_record_key(name: *const c_char, key: *mut u32) -> ps
     })
 }
 
-/// Arguments as the recorder takes them.
+/// Converts arguments to the recorder's form.
 ///
 /// # Safety
-/// `first` is NULL or points to `count` arguments, whose texts are NULL or C strings; all stay as
-/// they are while the result is used.
+/// `first` is NULL, or points to `count` arguments, whose texts are NULL or C strings; none of them
+/// changes while the result is used.
 #[inline]
 pub(super) unsafe fn listed(first: *const ps_record_argument, count: usize) -> impl Arguments {
     // SAFETY: the caller's promise.
@@ -80,7 +80,8 @@ pub(super) unsafe fn listed(first: *const ps_record_argument, count: usize) -> i
     Given(given)
 }
 
-/// What C gave. Numbers go straight to their words: as a [`Value`] each would be taken apart twice.
+/// Arguments as given by C. Numbers are encoded directly, because a [`Value`] for each would be
+/// decoded twice.
 struct Given<'a>(&'a [ps_record_argument]);
 
 // SAFETY: `words` and `write` go through the same arguments, which stay as they are while this
@@ -134,7 +135,7 @@ impl ps_record_argument {
         }
     }
 
-    /// Its text; another where its type is none.
+    /// Returns the text; a replacement if its type is not text.
     #[inline(never)]
     fn text(&self) -> Value<'_> {
         if self.r#type != PS_RECORD_TEXT as u32 {
@@ -145,10 +146,10 @@ impl ps_record_argument {
     }
 }
 
-/// The text up to the first byte that is no UTF-8.
+/// Returns the text up to the first byte that is not valid UTF-8.
 ///
 /// # Safety
-/// `text` is NULL or a C string that stays as it is.
+/// `text` is NULL, or a C string that does not change.
 pub(super) unsafe fn lossy<'a>(text: *const c_char) -> &'a str {
     if text.is_null() {
         return NO_VALUE;
@@ -163,5 +164,5 @@ pub(super) fn too_many(name: &str) -> Failure {
     Failure::new(PS_ERROR_FAILED, text)
 }
 
-/// Of an argument whose type is none, or whose text is NULL.
+/// Value of an argument with an unknown type or a NULL text.
 const NO_VALUE: &str = "(no value)";

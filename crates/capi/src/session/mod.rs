@@ -31,25 +31,25 @@ use ps_status::*;
 /// One rank of a run.
 #[derive(Debug)]
 pub struct ps_session {
-    /// Where its thread is; a process that is forked off has none.
+    /// Process of its thread; forked processes do not have it.
     process: u32,
     rank: u32,
     stage: RwLock<Stage>,
     arrivals: Arrivals,
     clock: GlobalClock,
-    /// What rank 0 got at the end, as JSON.
+    /// The report at rank 0, as JSON.
     report: OnceLock<CString>,
 }
 
 #[derive(Debug)]
 enum Stage {
     Running(Box<SessionHandle>),
-    /// It was stopped: with the reason where it had failed.
+    /// It was stopped, with the reason if it had failed.
     Stopped(Option<String>),
 }
 
-/// The process that has a session that runs; 0 while there is none. A forked child finds its
-/// parent's and may start its own.
+/// The process with a running session; 0 if there is none. A forked child sees its parent's and may
+/// start its own.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Starts a session as rank `rank` of `size` on its own thread, and returns immediately;
@@ -74,11 +74,11 @@ pub unsafe extern "C" fn ps_session_start(
     })
 }
 
-/// Says that this rank arrives now at operation `step` of `group`. Call it on every member right
-/// before an operation in which the members wait for each other; rank 0 finds who is late from it
-/// (`probe_sync status`). It takes some tens of nanoseconds, takes no lock and may be called from
-/// any thread. `group` has at most 64 bytes of UTF-8. An arrival that finds no room is dropped and
-/// counted.
+/// Records that this rank arrives now at operation `step` of `group`. Call it on every member right
+/// before an operation in which the members wait for each other; rank 0 uses it to detect late
+/// ranks (`probe_sync status`). The call takes some tens of nanoseconds, takes no lock, and may be
+/// made from any thread. `group` has at most 64 bytes of UTF-8. If the buffer is full, the arrival
+/// is dropped and counted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_arrive(session: *const ps_session, group: *const c_char, step: u64) -> ps_status {
     guard(|| {
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn ps_session_free(session: *mut ps_session) {
 }
 
 impl ps_session {
-    /// What a running session does; otherwise why it cannot.
+    /// Calls `act` with a running session; otherwise returns why it cannot.
     fn running<T>(&self, act: impl FnOnce(&SessionHandle) -> Result<T, Failure>) -> Result<T, Failure> {
         match &*self.stage()? {
             Stage::Running(handle) => act(handle),
@@ -179,13 +179,13 @@ impl ps_session {
         }
     }
 
-    /// Where it stands, in the process that it belongs to.
+    /// Returns the stage of the session, in the process that owns it.
     fn stage(&self) -> Result<RwLockReadGuard<'_, Stage>, Failure> {
         self.refuse_fork()?;
         Ok(self.stage.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends it; the report where there is one.
+    /// Stops the session; returns the report, if there is one.
     fn stop(&self) -> Result<Option<&CString>, Failure> {
         self.refuse_fork()?;
         let stopped =
@@ -210,7 +210,7 @@ impl ps_session {
     }
 }
 
-/// The right of this process to its one session, until it is kept or dropped.
+/// The right of this process to its only session, until it is kept or dropped.
 struct Ownership;
 
 impl Ownership {
@@ -236,7 +236,7 @@ impl Drop for Ownership {
     }
 }
 
-/// Starts a session whose ranks talk as `meets` says, and hands it over.
+/// Starts a session whose ranks communicate as `meets` states, and passes it to the caller.
 fn begin(
     options: Option<&ps_options>,
     rank: usize,
@@ -262,7 +262,7 @@ fn begin(
     Ok(())
 }
 
-/// How this rank meets the others.
+/// Sets how this rank meets the others.
 fn meet(
     builder: SessionBuilder,
     rank: usize,
@@ -284,7 +284,7 @@ fn meet(
     }
 }
 
-/// A rank and a number of ranks that go together.
+/// Checks that a rank and a number of ranks are consistent.
 fn numbered(rank: c_int, size: c_int) -> Result<(usize, usize), Failure> {
     let numbers = usize::try_from(rank).ok().zip(usize::try_from(size).ok());
     numbers.filter(|(rank, size)| rank < size && *size <= MAX_RANKS).ok_or_else(|| {

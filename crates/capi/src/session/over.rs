@@ -128,7 +128,7 @@ pub unsafe extern "C" fn ps_session_needs_step(session: *const ps_session, needs
     })
 }
 
-/// C's functions, all of them there.
+/// Functions given by C, all of them not NULL.
 #[derive(Debug)]
 struct GivenMessages {
     context: *mut c_void,
@@ -182,7 +182,7 @@ impl GivenMessages {
     }
 }
 
-/// What C calls it may be any number.
+/// Checks the value, since C may pass any number.
 fn threads(given: c_int) -> Result<Threads, Failure> {
     const OWN: c_int = ps_threads::PS_THREADS_OWN as c_int;
     const ONE_AT_A_TIME: c_int = ps_threads::PS_THREADS_ONE_AT_A_TIME as c_int;

@@ -174,7 +174,7 @@ pub unsafe extern "C" fn ps_session_wait_rounds(session: *const ps_session, roun
 }
 
 impl ps_session {
-    /// Where it stands, and why it has failed.
+    /// Returns the state, and the reason of a failure.
     fn look(&self) -> Result<(ps_state, Option<String>), Failure> {
         let stage = self.stage()?;
         let (phase, failed, latest) = match &*stage {
@@ -198,7 +198,7 @@ impl ps_session {
         Ok((state, failed))
     }
 
-    /// Waits until `attempt`, which lasts a slice at most, gives something.
+    /// Waits until `attempt`, which lasts at most a slice, returns a value.
     fn wait<T>(
         &self,
         what: &str,
@@ -255,13 +255,13 @@ fn estimate(node: &NodeEstimate, disturbed: bool) -> ps_node_estimate {
     }
 }
 
-/// Why a session has no round.
+/// Returns the error for a session without a round.
 fn not_yet(handle: &SessionHandle) -> Failure {
     let text = "no round has been solved yet; call ps_session_wait_rounds() first";
     going_on(handle).err().unwrap_or_else(|| Failure::new(PS_ERROR_UNKNOWN, text))
 }
 
-/// Whether something is still to come.
+/// Checks that further rounds may follow.
 fn going_on(handle: &SessionHandle) -> Result<(), Failure> {
     match handle.progress() {
         Progress::Failed(reason) => Err(Failure::new(PS_ERROR_FAILED, reason)),
@@ -270,7 +270,7 @@ fn going_on(handle: &SessionHandle) -> Result<(), Failure> {
     }
 }
 
-/// So long a wait holds the session, which another thread may want to stop.
+/// Longest time for which a wait holds the session, which another thread may want to stop.
 const SLICE: Duration = Duration::from_millis(50);
 
 const UNKNOWN: u32 = u32::MAX;

@@ -1,8 +1,8 @@
-"""When this rank issues each collective of torch.distributed, by hooks of its process groups: some microseconds per collective.
+"""Observes when this rank issues each collective of torch.distributed, by hooks of its process groups, at some microseconds per collective.
 
-Torch's Flight Recorder was tried as well: a reading of 64 operations takes 0.5 ms, of the usual 2000 tens of milliseconds, and collectives wait meanwhile.
+Torch's Flight Recorder was rejected: reading 64 operations takes 0.5 ms, and reading the usual 2000 takes tens of milliseconds, during which collectives wait.
 
-Only collectives in which every member waits for every other are looked at: not those with a root, nor messages.
+Only collectives in which every member waits for every other are observed, not those with a root or messages.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 
 
 class Hooks:
-    """Says `arrive(group, number)` before each collective of this process."""
+    """Calls `arrive(group, number)` before each collective of this process."""
 
     def __init__(self, arrive: Callable[[str, int], None], groups: Callable[[], list[Any]]) -> None:
         self._arrive, self._groups = arrive, groups
         self._hooked: list[Any] = []
         self.missed = 0
-        """Collectives whose number torch did not say."""
+        """Collectives for which torch did not provide a number."""
         self.look()
 
     def look(self) -> None:
-        """Takes in process groups that were made since."""
+        """Adds hooks to process groups created since the last call."""
         for group in self._groups():
             if not any(group is known for known in self._hooked):
                 group.register_pre_hook(HOOK_ID, self._hook(group))
                 self._hooked.append(group)
 
     def remove(self) -> None:
-        """Leaves the process groups as they were."""
+        """Removes the hooks from the process groups."""
         for group in self._hooked:
             try:
                 group.unregister_pre_hook(HOOK_ID)
@@ -58,12 +58,12 @@ class Hooks:
 
 
 def _called(name: str, description: str) -> str:
-    """What people call a process group; its name, where its description is not its own."""
+    """Returns the display name of a process group: its description and name, or one of them if it is the default group or has no description."""
     return name if description in ("", "undefined") else description if description == "default_pg" else f"{description} {name}"
 
 
 def _name(operation: str, called: str) -> str:
-    """`all_reduce (dp_0 1)`; empty for what not every member waits in."""
+    """Returns the name of an operation, such as `all_reduce (dp_0 1)`; empty for operations in which not every member waits."""
     waits = operation.lstrip("_").startswith(("all", "barrier", "reduce_scatter"))
     return f"{operation} ({called})".encode()[:NAME_MAX].decode(errors="ignore") if waits else ""
 

@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Late:
-    """A rank, or a host with all its ranks, that is late again and again; `str()` of it is a sentence."""
+    """A rank, or a host with all its ranks, that is repeatedly late; its `str()` is a sentence."""
 
     rank: int | None
-    """The rank; None where all ranks of the host are late."""
+    """The rank; None if all ranks of the host are late."""
     host: str
-    """Its host."""
+    """Host name."""
     group: str
-    """The group in whose operations it is late."""
+    """Name of the group in whose operations it is late."""
     since_ns: int
-    """Its first late arrival, ns on the reference clock."""
+    """First late arrival, ns on the reference clock."""
     operations: int
-    """Operations of the group since then."""
+    """Operations of the group since the first late arrival."""
     times: int
-    """Those at which it was late."""
+    """Operations at which it was late."""
     lead_ns: int
-    """Median time by which it was later than the second-latest, ns."""
+    """Median time between the second-latest arrival and its own, ns."""
     lead_sigma_ns: float
-    """Standard deviation of `lead_ns` by the clocks, ns."""
+    """Standard deviation of `lead_ns` due to clock errors, ns."""
     share: float
-    """Share of the time since then that the others waited for it."""
+    """Share of the time since the first late arrival that others waited for it."""
     text: str = dataclasses.field(compare=False)
 
     def __str__(self) -> str:
@@ -39,26 +39,26 @@ class Late:
 
     @property
     def key(self) -> tuple[int | None, str, str, int]:
-        """Tells one lateness from another while its numbers grow."""
+        """Identifies the lateness while its numbers change."""
         return (self.rank, self.host, self.group, self.since_ns)
 
 
 @dataclasses.dataclass(frozen=True)
 class Waiting:
-    """An operation that some members entered and others did not; `str()` of it is a sentence."""
+    """An operation that some members entered and others have not; its `str()` is a sentence."""
 
     group: str
-    """The group."""
+    """Name of the group."""
     step: int
-    """Number of the operation."""
+    """Number of the operation in its group."""
     since_ns: int
     """First arrival, ns on the reference clock."""
     waited_ns: int
-    """How long its first member has waited, ns."""
+    """Waiting time of the first member, ns."""
     missing: tuple[int, ...]
-    """Ranks that have not arrived, the first 16."""
+    """Ranks that have not arrived; at most the first 16."""
     waiting: tuple[int, ...]
-    """Ranks that wait, the first 16."""
+    """Ranks that are waiting; at most the first 16."""
     text: str = dataclasses.field(compare=False)
 
     def __str__(self) -> str:
@@ -66,25 +66,25 @@ class Waiting:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Tells one wait from another while it grows."""
+        """Identifies the wait while its length changes."""
         return (self.group, self.step, self.since_ns)
 
 
 @dataclasses.dataclass(frozen=True)
 class LateStanding:
-    """Who is late and who is waited for, now; `str()` of it is a line for each, and empty where nobody is."""
+    """Late ranks, and ranks that others wait for, at present; its `str()` has one line for each, and is empty if there are none."""
 
     late: tuple[Late, ...]
-    """Who is late, most costly first."""
+    """Late ranks and hosts, most costly first."""
     waiting: tuple[Waiting, ...]
-    """Who is waited for."""
+    """Operations that wait for ranks."""
 
     def __str__(self) -> str:
         return "\n".join([f"late: {late}" for late in self.late] + [f"waiting: {wait}" for wait in self.waiting])
 
 
 def standing(native: _Native) -> LateStanding:
-    """What a session shows."""
+    """Returns the present state of a session."""
     late, waiting = json.loads(native.late())
     return LateStanding(tuple(_late(text, line) for text, line in late), tuple(_waiting(text, line) for text, line in waiting))
 

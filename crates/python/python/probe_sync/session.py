@@ -53,7 +53,7 @@ class Session:
         self._native = native
         # Without a call of Python's own between: it is called in every step.
         self.arrive: Callable[[str, int], None] = native.arrive
-        """`arrive(group, step)` says that this rank arrives now at operation `step` of `group`, right before an operation that all members of the group wait in.
+        """`arrive(group, step)` records that this rank arrives now at operation `step` of `group`, right before an operation that all members of the group wait in.
 
         Every member calls it; who is late is found from it (`late`). It takes some 0.1 µs and never waits; what finds no room is dropped and counted.
         """
@@ -75,7 +75,7 @@ class Session:
         return self._native.clock()
 
     def late(self) -> LateStanding:
-        """Which ranks are late and which are waited for, on every rank: at rank 0 as of now, elsewhere as of the last change or five seconds ago."""
+        """Returns the late ranks, and the ranks that others wait for, on every rank. The state is current at rank 0; elsewhere it is as old as the last change or five seconds."""
         return lateness.standing(self._native)
 
     def pause(self) -> None:

@@ -1,4 +1,4 @@
-"""Puts the torch.profiler traces of all ranks on one clock: `trace_handler` for an unmodified loop, `profile` for more marks. `watch` finds which rank is late without a profiler.
+"""Puts the torch.profiler traces of all ranks on one clock: `trace_handler` for an unmodified loop, `profile` for more marks. `watch` finds late ranks without a profiler.
 
     handler = probe_sync.torch.trace_handler("traces", merge=True)
     with torch.profiler.profile(on_trace_ready=handler) as prof:
@@ -155,7 +155,7 @@ def trace_handler(
 
 
 class Watch:
-    """Finds which rank is late while the job runs; `watch` makes it."""
+    """Finds late ranks while the job runs; created by `watch`."""
 
     def __init__(
         self,
@@ -172,16 +172,16 @@ class Watch:
         self._thread.start()
 
     def verdict(self) -> str:
-        """A sentence for each rank or host that is late and each operation that is waited for; empty where there is none. On every rank."""
+        """Returns a sentence for each late rank or host and for each operation that waits for ranks; empty if there are none. Usable on every rank."""
         return str(self.session.late())
 
     @property
     def missed(self) -> int:
-        """Collectives of this rank whose number torch did not say."""
+        """Collectives of this rank for which torch did not provide a number."""
         return self._hooks.missed
 
     def stop(self) -> dict[str, Any] | None:
-        """Ends the watch, and the session where `watch` has started it; its report at rank 0. Every rank is to call it."""
+        """Ends the watch, and the session if `watch` started it. Returns the session's report at rank 0. Every rank must call it."""
         self._ended.set()
         self._thread.join()
         self._hooks.remove()
@@ -212,12 +212,12 @@ def watch(
     group: Group | None = None,
     **settings: Setting,
 ) -> Watch:
-    """Finds which rank is late from now on, by the collectives that each rank issues; every rank calls it, after `init_process_group`.
+    """Starts to find late ranks, from the collectives that each rank issues. Every rank must call it, after `init_process_group`.
 
-    Where this process has a session that one is used; else one is started, with `settings` as those of `probe_sync.start`. `on_late` is called by a thread of its own,
-    on every rank, when a rank begins or ceases to be late or waited for.
+    It uses this process's session if there is one; otherwise it starts one, with the `settings` of `probe_sync.start`. `on_late` is called on a thread of its own,
+    on every rank, when a rank begins or ceases to be late or to be waited for.
 
-    Collectives are seen by hooks of the process groups, which torch has since 2.15, at some microseconds per collective; with an older torch call `session.arrive(group, step)` in the loop.
+    Collectives are observed through hooks of the process groups, at some microseconds per collective. This requires torch 2.15; with an older torch, call `session.arrive(group, step)` in the loop.
     """
     if not launch.torch_is_up():
         raise ConfigError("probe_sync.torch.watch: call it after torch.distributed.init_process_group()")
