@@ -5,14 +5,14 @@
 
 use probe_sync_time::{Edge, NodeId};
 
-/// Input that cannot be worked with.
+/// Invalid input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The reference is not one of the nodes.
     #[error("the reference is node {reference}, but there are only {nodes} nodes")]
     NoSuchReference {
-        /// The reference asked for.
+        /// Requested reference.
         reference: NodeId,
         /// Number of nodes.
         nodes: usize,
@@ -25,13 +25,13 @@ pub enum Error {
         /// Number of nodes.
         nodes: usize,
     },
-    /// A distance of knots that gives no sensible file; the reason says what would.
+    /// A distance of knots that gives no sensible file.
     #[error("{reason}")]
     UnusableSpacing {
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what would be valid.
         reason: String,
     },
-    /// Knots that no time map can run through.
+    /// Knots through which no time map exists.
     #[error("these knots do not define a time map: {reason}")]
     UnusableKnots {
         /// What is wrong with them.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use probe_sync_time::NodeId;
 
-/// Which nodes share a host. The default knows of no two.
+/// Which nodes share a host. By default, none do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// By node, the first node of its host; nodes beyond the last are on hosts of their own.
+    /// First node on the host of each node; nodes beyond the end are on hosts of their own.
     first: Arc<[u32]>,
 }
 
@@ -26,8 +26,8 @@ impl Hosts {
         Self { first: first.into_iter().map(|node| node.0).collect() }
     }
 
-    /// Returns hosts from the nodes' host names, in order of nodes, where nothing better is known.
-    /// A node without a name, or with one that installers and images give, such as `localhost` or
+    /// Returns hosts from the nodes' host names, in order of nodes, if nothing better is known. A
+    /// node without a name, or with one set by installers and images, such as `localhost` or
     /// `ubuntu`, counts as a host of its own.
     ///
     /// ```
@@ -56,7 +56,7 @@ impl Hosts {
     }
 }
 
-/// Names that many hosts have, because an installer or an image gave them.
+/// Names of many hosts, set by an installer or an image.
 const COMMON_NAMES: [&str; 14] = [
     "",
     "(none)",
@@ -74,6 +74,6 @@ const COMMON_NAMES: [&str; 14] = [
     "ubuntu",
 ];
 
-/// Standard deviation of how much longer a host's way out is than its way in, halved, as a share of
-/// the median margin.
+/// Standard deviation of half the difference between a host's outbound and inbound delays, as a
+/// share of the median margin.
 pub(crate) const HOST_SHARE: f64 = 0.02;

@@ -11,18 +11,18 @@
 
 use probe_sync_time::Duration;
 
-/// The weight, 0 to 1, of a pair whose gap changed by `gap_change`, where `epsilon_ns` (> 0) is the
-/// change at which the weight is one half.
+/// Returns the weight, 0 to 1, of a pair whose spacing changed by `gap_change`, where `epsilon_ns`
+/// (> 0) is the change with weight one half.
 pub fn weight(gap_change: Duration, epsilon_ns: f64) -> f64 {
     let ratio = gap_change.as_ns_f64() / epsilon_ns;
     1.0 / (1.0 + ratio * ratio)
 }
 
-/// ε in ns: four times the median absolute deviation of the tight cluster of `gap_changes`, at
-/// least `tick_ns`.
+/// Returns ε in ns: four times the median absolute deviation of the tight cluster of `gap_changes`,
+/// at least `tick_ns`.
 ///
-/// The tight cluster is the shortest interval that holds a quarter of the changes: even when three
-/// quarters of the pairs were queued it still measures the stamps' noise and not the queues.
+/// The tight cluster is the shortest interval that contains a quarter of the changes: even if three
+/// quarters of the pairs were queued, it measures the stamps' noise and not the queues.
 pub fn epsilon_ns(gap_changes: impl IntoIterator<Item = Duration>, tick_ns: f64) -> f64 {
     let mut sorted: Vec<f64> = gap_changes.into_iter().map(|change| change.as_ns_f64()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -35,7 +35,7 @@ pub fn epsilon_ns(gap_changes: impl IntoIterator<Item = Duration>, tick_ns: f64)
     (MADS * deviations[deviations.len() / 2]).max(tick_ns)
 }
 
-/// The shortest run of a quarter of the sorted values; all of them when there are few.
+/// Returns the shortest run of a quarter of the sorted values; all of them if there are few.
 fn tight_cluster(sorted: &[f64]) -> &[f64] {
     let size = (sorted.len() / 4).max(CLUSTER_MIN.min(sorted.len()));
     if size == 0 {

@@ -6,13 +6,13 @@
 
 use std::cmp::Ordering;
 
-/// The upper median in the given order; None of nothing. Reorders the values.
+/// Returns the upper median in the given order; `None` if there are no values. Reorders the values.
 pub(crate) fn upper_median_by<T: Copy>(values: &mut [T], order: impl FnMut(&T, &T) -> Ordering) -> Option<T> {
     let middle = values.len() / 2;
     (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, order).1)
 }
 
-/// The upper median; None of nothing. Reorders the values.
+/// Returns the upper median; `None` if there are no values. Reorders the values.
 ///
 /// ```
 /// use probe_sync_estimate::statistics::upper_median;
@@ -23,12 +23,12 @@ pub fn upper_median(values: &mut [f64]) -> Option<f64> {
     upper_median_by(values, f64::total_cmp)
 }
 
-/// The upper median; 0 of nothing.
+/// Returns the upper median; 0 if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     upper_median(&mut values.into_iter().collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
-/// Of `(value, weight)`: the value with as much weight below as above; 0 where nothing has weight.
+/// Returns the weighted median of `(value, weight)`; 0 if all weights are zero.
 pub(crate) fn weighted_median(weighted: impl IntoIterator<Item = (f64, f64)>) -> f64 {
     let mut weighted: Vec<(f64, f64)> = weighted.into_iter().filter(|(_, weight)| *weight > 0.0).collect();
     weighted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
@@ -41,14 +41,14 @@ pub(crate) fn weighted_median(weighted: impl IntoIterator<Item = (f64, f64)>) ->
     weighted.iter().find(reaches_half).map_or(0.0, |(value, _)| *value)
 }
 
-/// The lowest value of every moment, ascending.
+/// Returns the lowest value of every moment, ascending.
 pub(crate) fn lowest_by_moment(values: impl Iterator<Item = (f64, f64)>, apart: f64) -> Vec<f64> {
     let mut lowest = by_moment(values, apart, f64::min);
     lowest.sort_unstable_by(f64::total_cmp);
     lowest
 }
 
-/// One value for every moment, in order of time: of `(time, value)`, those within `apart` of a
+/// Returns one value for every moment, in order of time: those `(time, value)` within `apart` of a
 /// moment's first are joined.
 pub(crate) fn by_moment(
     values: impl Iterator<Item = (f64, f64)>,
@@ -71,11 +71,11 @@ pub(crate) fn by_moment(
     joined
 }
 
-/// What leaves a host within so long is one moment, ns: more than a wake-up takes, less than lies
-/// between two of them.
+/// Packets sent by a host within this time are one moment, ns: more than a wake-up takes, less than
+/// the time between two of them.
 pub(crate) const MOMENT_NS: f64 = 1e6;
 
-/// Half the width of a normal distribution's 95 % interval, in standard deviations.
+/// Half-width of a normal distribution's 95 % interval, in standard deviations.
 pub const SIGMAS_95: f64 = 1.959_964;
 
 /// A normal distribution's standard deviation over its median absolute deviation.

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::packet::Reject;
 
-/// Everything an endpoint has counted since it was made.
+/// Everything an endpoint has counted since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// By peer; only peers with any traffic or with an edge from this node.
+    /// Counts by peer; only peers with any traffic or with an edge from this node.
     pub peers: BTreeMap<NodeId, PeerCounters>,
     /// Datagrams that were not for this node.
     pub foreign: ForeignCounters,
@@ -28,12 +28,12 @@ pub struct Counters {
     pub refused_starts: u64,
     /// Transmit stamps for exchanges that had ended, or given twice.
     pub stray_tx_stamps: u64,
-    /// Finished exchanges dropped because nobody took them from the endpoint.
+    /// Finished exchanges dropped because they were not collected from the endpoint.
     pub unread_exchanges: u64,
 }
 
 impl Counters {
-    /// The sum over all peers.
+    /// Returns the sum over all peers.
     pub fn total(&self) -> PeerCounters {
         let mut total = PeerCounters::default();
         for peer in self.peers.values() {
@@ -43,24 +43,25 @@ impl Counters {
     }
 }
 
-/// What passed between this node and one peer.
+/// Traffic between this node and one peer.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerCounters {
-    /// Packets handed to the network towards the peer, without those whose sending failed at once.
+    /// Packets passed to the network for the peer, without those whose sending failed at once.
     pub sent: u64,
     /// Packets that the system refused to send.
     pub send_failed: u64,
     /// Well-formed packets of this run from the peer, duplicates included.
     pub received: u64,
-    /// Second and further copies among them; ignored.
+    /// Second and further copies of packets; ignored.
     pub duplicates: u64,
-    /// First copies that came after their exchange had ended; ignored.
+    /// First copies that arrived after their exchange had ended; ignored.
     pub late: u64,
-    /// Packets too old to tell a first copy from a replay; ignored, and not counted as arrived.
+    /// Packets too old to distinguish a first copy from a replay; ignored, and not counted as
+    /// arrived.
     pub too_old: u64,
     /// Packets that no exchange of this node can have caused; ignored.
     pub out_of_state: u64,
-    /// Coded packets to the peer whose transmit stamp never came.
+    /// Coded packets to the peer whose transmit stamp never arrived.
     pub missing_tx_stamps: u64,
     /// Exchanges that this node started with the peer.
     pub exchanges: ExchangeCounters,
@@ -69,12 +70,12 @@ pub struct PeerCounters {
 }
 
 impl PeerCounters {
-    /// Received packets without duplicates and without what may be a replay.
+    /// Returns the number of packets received without duplicates and possible replays.
     pub const fn first_copies(&self) -> u64 {
         self.received.saturating_sub(self.duplicates).saturating_sub(self.too_old)
     }
 
-    /// Received packets that took an exchange forward.
+    /// Returns the number of packets received that advanced an exchange.
     pub const fn accepted(&self) -> u64 {
         self.first_copies().saturating_sub(self.late).saturating_sub(self.out_of_state)
     }
@@ -95,30 +96,30 @@ impl AddAssign for PeerCounters {
     }
 }
 
-/// The prober's side of exchanges.
+/// Counts of exchanges, at the prober.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExchangeCounters {
-    /// First packet queued.
+    /// Started: the first packet was queued.
     pub started: u64,
-    /// At least one packet of each direction known with both stamps.
+    /// Finished: at least one packet of each direction has both stamps.
     pub finished: u64,
     /// Finished without one packet of a coded pair, or of both.
     pub incomplete: u64,
     /// Ended by the exchange timeout.
     pub timed_out: u64,
-    /// Ended because a transmit stamp of this node never came.
+    /// Ended because a transmit stamp of this node never arrived.
     pub stamp_missing: u64,
     /// Ended because a packet could not be sent.
     pub send_failed: u64,
 }
 
 impl ExchangeCounters {
-    /// Ended without a result, for whatever reason.
+    /// Returns the number of exchanges that ended without a result, for whatever reason.
     pub const fn lost(&self) -> u64 {
         self.timed_out + self.stamp_missing + self.send_failed
     }
 
-    /// Neither finished nor lost yet.
+    /// Returns the number of exchanges neither finished nor lost yet.
     pub const fn in_flight(&self) -> u64 {
         self.started.saturating_sub(self.finished + self.lost())
     }
@@ -135,20 +136,20 @@ impl AddAssign for ExchangeCounters {
     }
 }
 
-/// The responder's side of exchanges.
+/// Counts of exchanges, at the responder.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerCounters {
-    /// All three packets came and the answer's first packet was queued.
+    /// Started: all three packets arrived and the answer's first packet was queued.
     pub started: u64,
-    /// The answer's third packet was queued.
+    /// Finished: the answer's third packet was queued.
     pub finished: u64,
-    /// Ended because a transmit stamp of this node never came.
+    /// Ended because a transmit stamp of this node never arrived.
     pub stamp_missing: u64,
     /// Ended because a packet could not be sent.
     pub send_failed: u64,
-    /// Requests and answers under way given up because the peer had too many.
+    /// Requests and answers in progress dropped because the peer had too many.
     pub superseded: u64,
-    /// Requests given up because their packets never were complete.
+    /// Requests dropped because their packets never became complete.
     pub incomplete: u64,
 }
 
@@ -163,28 +164,28 @@ impl AddAssign for AnswerCounters {
     }
 }
 
-/// Datagrams that were not probe packets for this node, by the reason ([`Reject`]).
+/// Datagrams that are not probe packets for this node, by the reason ([`Reject`]).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignCounters {
-    /// Not as long as a probe packet.
+    /// Wrong length.
     pub length: u64,
-    /// Something else's traffic.
+    /// Traffic of another program.
     pub magic: u64,
-    /// From another release.
+    /// Packets of another release.
     pub version: u64,
-    /// No such kind of packet, or the reserved byte is used.
+    /// Unknown kind of packet, or a nonzero reserved byte.
     pub kind: u64,
-    /// From another run on the same port.
+    /// Packets of another run on the same port.
     pub run: u64,
-    /// Not from the address of a node of the run.
+    /// Packets from an address that is not of a node of the run.
     pub address: u64,
-    /// With a tag that is not of this run's key: forged, or of another session.
+    /// Packets with a tag not made with this run's key: forged, or of another session.
     pub tag: u64,
-    /// Meant for another node.
+    /// Packets for another node.
     pub destination: u64,
-    /// From a node that is not in the run, or from this node itself.
+    /// Packets from a node that is not in the run, or from this node itself.
     pub source: u64,
-    /// Carries other stamps than its kind does.
+    /// Packets with other stamps than their kind carries.
     pub stamps: u64,
 }
 
@@ -206,7 +207,7 @@ impl ForeignCounters {
         *counter += 1;
     }
 
-    /// The sum over all reasons.
+    /// Returns the sum over all reasons.
     pub const fn total(&self) -> u64 {
         self.length
             + self.magic
@@ -221,20 +222,20 @@ impl ForeignCounters {
     }
 }
 
-/// What happened on one edge from this node since the window before was cut.
+/// Counts of one edge from this node since the previous window was cut.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeWindowCounts {
     /// The edge's destination.
     pub peer: NodeId,
     /// Exchanges started in the window.
     pub started: u32,
-    /// Exchanges finished in the window, wherever they started.
+    /// Exchanges finished in the window, whenever they started.
     pub finished: u32,
-    /// Exchanges given up in the window, wherever they started.
+    /// Exchanges given up in the window, whenever they started.
     pub lost: u32,
 }
 
-/// What became of a well-formed packet.
+/// Outcome of a well-formed packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Accepted,

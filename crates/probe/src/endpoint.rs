@@ -20,49 +20,49 @@ use crate::responder::{AnswerLoss, Responder};
 use crate::schedule::Schedule;
 use crate::seen::{SeenWindow, is_newer};
 
-/// What an endpoint is made from.
+/// Settings of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointConfig {
     /// The run; packets of other runs are foreign.
     pub run: RunId,
     /// This node.
     pub node: NodeId,
-    /// How many nodes the run has; packets from higher numbers are foreign.
+    /// Number of nodes in the run; packets from higher numbers are foreign.
     pub nodes: u32,
-    /// The nodes that this one probes, in any order. Empty: a listener, which only answers.
+    /// Nodes that this one probes, in any order. Empty for a listener, which only answers.
     pub out_edges: Vec<NodeId>,
-    /// When exchanges start.
+    /// Schedule of exchange starts.
     pub schedule: Schedule,
     /// Time between the two packets of a coded pair.
     pub spacing: Duration,
-    /// How long an exchange may take before it is given up; longer at a pace at which nodes look
-    /// for packets rarely ([`Schedule::look_period`]).
+    /// Time limit of an exchange; extended at a pace at which nodes poll rarely
+    /// ([`Schedule::look_period`]).
     pub exchange_timeout: Duration,
-    /// Which life of this node this is: greater than in all before.
+    /// Incarnation of this node: greater than all before.
     pub incarnation: u32,
-    /// What packets are authenticated with; `None` trusts whoever knows the run id, which is right
-    /// where nobody else can send.
+    /// Key that authenticates packets; `None` trusts anyone who knows the run id, which is right if
+    /// no one else can send.
     pub key: Option<SessionKey>,
 }
 
 impl EndpointConfig {
-    /// The default of `spacing`.
+    /// Default of `spacing`.
     pub const SPACING: Duration = Duration::from_us(100);
-    /// The default of `exchange_timeout`. Stamps do not care when a starved process looks at them,
-    /// so it is long.
+    /// Default of `exchange_timeout`. It is long because stamps remain valid even if a starved
+    /// process reads them late.
     pub const EXCHANGE_TIMEOUT: Duration = Duration::from_ms(1_000);
 }
 
-/// Why an endpoint cannot be made.
+/// Why an endpoint cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A node that the run does not have.
+    /// The run has no such node.
     #[error("node {node} is not one of the run's {nodes} nodes")]
     NoSuchNode {
         /// The node.
         node: NodeId,
-        /// How many there are.
+        /// Number of nodes.
         nodes: u32,
     },
     /// An edge to itself, or the same edge twice.
@@ -90,11 +90,12 @@ pub struct Endpoint {
     node: NodeId,
     nodes: u32,
     key: Option<SessionKey>,
-    /// The latest time that the driver gave; time never goes back in here.
+    /// Latest time given by the driver; the endpoint's time never goes back.
     now: Timestamp<Monotonic>,
     prober: Prober,
     responder: Responder,
-    /// Grows with the peers that sent well-formed packets of this run: fewer than `nodes`.
+    /// State by peer; contains the peers that sent well-formed packets of this run: fewer than
+    /// `nodes`.
     peers: BTreeMap<NodeId, Peer>,
     foreign: ForeignCounters,
     stray_tx_stamps: u64,
@@ -104,17 +105,17 @@ pub struct Endpoint {
 #[derive(Debug, Default)]
 struct Peer {
     counters: PeerCounters,
-    /// The latest life of the peer that it started exchanges in.
+    /// Latest incarnation of the peer in which it started exchanges.
     incarnation: Option<u32>,
     forward: SeenWindow,
     reverse: SeenWindow,
 }
 
 impl Endpoint {
-    /// An endpoint whose first exchange starts at the schedule's first point after `now`.
+    /// Creates an endpoint whose first exchange starts at the schedule's first point after `now`.
     ///
     /// # Errors
-    /// When the configuration contradicts itself.
+    /// Returns an error if the configuration is inconsistent.
     pub fn new(config: EndpointConfig, now: Timestamp<Monotonic>) -> Result<Self, Error> {
         config.check()?;
         let EndpointConfig { run, node, nodes, out_edges, schedule, spacing, exchange_timeout, incarnation, key } =
@@ -137,15 +138,16 @@ impl Endpoint {
         })
     }
 
-    /// Does what is due: second packets, repetitions, timeouts, and at most one burst of starts.
+    /// Does everything that is due: second packets, repetitions, timeouts, and at most one burst of
+    /// starts.
     pub fn handle_timer(&mut self, now: Timestamp<Monotonic>) {
         let now = self.advance(now);
         self.prober.handle_timer(now, &mut self.outbox);
         self.responder.handle_timer(now, &mut self.outbox);
     }
 
-    /// Takes a datagram in that came from the address of node `from` (`None`: of no node) and was
-    /// stamped `received` on this node's system clock.
+    /// Processes a datagram that arrived from the address of node `from` (`None`: not of a node)
+    /// and was stamped `received` on this node's system clock.
     pub fn handle_packet(&mut self, datagram: &[u8], from: Option<NodeId>, received: Stamp, now: Timestamp<Monotonic>) {
         let now = self.advance(now);
         let packet = match self.admit(datagram, from) {
@@ -170,7 +172,8 @@ impl Endpoint {
         }
     }
 
-    /// A packet's transmit stamp, on this node's system clock. Stamps of third packets are ignored.
+    /// Processes a packet's transmit stamp, on this node's system clock. Stamps of third packets
+    /// are ignored.
     pub fn handle_tx_stamp(&mut self, context: TxContext, stamp: Stamp, now: Timestamp<Monotonic>) {
         let now = self.advance(now);
         let TxContext { peer, kind, seq, .. } = context;
@@ -187,8 +190,8 @@ impl Endpoint {
         }
     }
 
-    /// The packet was sent, but its transmit stamp will never come: the exchange is dropped and
-    /// counted.
+    /// Records that a packet was sent but its transmit stamp will never arrive: the exchange is
+    /// dropped and counted.
     pub fn handle_tx_lost(&mut self, context: TxContext, now: Timestamp<Monotonic>) {
         self.advance(now);
         if !context.kind.needs_tx_stamp() {
@@ -200,8 +203,8 @@ impl Endpoint {
         self.lose(context, Loss::StampMissing, AnswerLoss::StampMissing);
     }
 
-    /// The system refused to send the packet: it does not count as sent, and the exchange is
-    /// dropped and counted.
+    /// Records that the system refused to send a packet: it does not count as sent, and the
+    /// exchange is dropped and counted.
     pub fn handle_send_failed(&mut self, context: TxContext, now: Timestamp<Monotonic>) {
         self.advance(now);
         if let Some(peer) = self.peers.get_mut(&context.peer) {
@@ -211,58 +214,60 @@ impl Endpoint {
         self.lose(context, Loss::SendFailed, AnswerLoss::SendFailed);
     }
 
-    /// The next packet to send. It counts as sent unless [`Endpoint::handle_send_failed`] follows.
+    /// Returns the next packet to send. It counts as sent unless [`Endpoint::handle_send_failed`]
+    /// follows.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         let transmit = self.outbox.pop()?;
         self.peers.entry(transmit.to).or_default().counters.sent += 1;
         Some(transmit)
     }
 
-    /// The next finished exchange.
+    /// Returns the next finished exchange.
     pub fn poll_exchange(&mut self) -> Option<Exchange> {
         self.prober.poll_exchange()
     }
 
-    /// When [`Endpoint::handle_timer`] is to be called next.
+    /// Returns when [`Endpoint::handle_timer`] is to be called next.
     pub fn next_timer(&self) -> Option<Timestamp<Monotonic>> {
         self.prober.next_timer().into_iter().chain(self.responder.next_timer()).min()
     }
 
-    /// Changes the schedule from the latest time given on. Exchanges in flight are not disturbed.
+    /// Changes the schedule from the latest time given. Exchanges in flight are not affected.
     pub fn set_schedule(&mut self, schedule: Schedule) {
         self.prober.set_schedule(schedule, self.now);
         self.responder.set_schedule(&schedule);
     }
 
     /// Probes these nodes from now on, in turn, and no others. Exchanges in flight are not
-    /// disturbed; counts and sequence numbers of a node that is probed again go on.
+    /// affected; counts and sequence numbers of a node that is probed again continue.
     ///
     /// # Errors
-    /// When a node is not one of the run's, is this one, or is given twice; then nothing changes.
+    /// Returns an error, without any change, if a node is not in the run, is this one, or is given
+    /// twice.
     pub fn set_out_edges(&mut self, out_edges: &[NodeId]) -> Result<(), Error> {
         check_edges(self.node, self.nodes, out_edges)?;
         self.prober.set_out_edges(out_edges, self.now);
         Ok(())
     }
 
-    /// Stops or resumes starting exchanges. A stopped endpoint ends what is in flight and goes on
-    /// answering: once [`Endpoint::in_flight`] is 0 everywhere and the network has drained, counts
-    /// of sent and received packets compare exactly.
+    /// Stops or resumes starting exchanges. A stopped endpoint completes exchanges in flight and
+    /// continues to answer: once [`Endpoint::in_flight`] is 0 on all nodes and the network has
+    /// drained, counts of sent and received packets compare exactly.
     pub fn set_probing(&mut self, probing: bool) {
         self.prober.set_probing(probing, self.now);
     }
 
-    /// Exchanges that this node started and that have not ended.
+    /// Returns the number of exchanges started by this node that have not ended.
     pub fn in_flight(&self) -> usize {
         self.prober.in_flight()
     }
 
-    /// Counts of every out-edge since the last call, in order of peer.
+    /// Returns the counts of every out-edge since the last call, in order of peer.
     pub fn cut_window(&mut self) -> Vec<EdgeWindowCounts> {
         self.prober.cut_window()
     }
 
-    /// Everything counted since the endpoint was made.
+    /// Returns everything counted since the endpoint was created.
     pub fn counters(&self) -> Counters {
         let mut peers: BTreeMap<NodeId, PeerCounters> =
             self.peers.iter().map(|(node, peer)| (*node, peer.counters)).collect();
@@ -282,7 +287,7 @@ impl Endpoint {
         }
     }
 
-    /// The packet in a datagram, if it is one of this run for this node. The cheap questions come
+    /// Decodes the packet in a datagram, if it is one of this run for this node. Cheap checks come
     /// first.
     fn admit(&self, datagram: &[u8], from: Option<NodeId>) -> Result<Packet, Reject> {
         let packet = Packet::decode(datagram)?;
@@ -295,8 +300,8 @@ impl Endpoint {
         Ok(packet)
     }
 
-    /// `CLOCK_MONOTONIC` never goes back; a driver that mixes up its readings must not make alarms
-    /// run twice.
+    /// Returns the time, never going back: `CLOCK_MONOTONIC` never does, and a driver that mixes up
+    /// its readings must not trigger alarms twice.
     fn advance(&mut self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
         self.now = self.now.max(now);
         self.now
@@ -323,9 +328,9 @@ impl EndpointConfig {
 }
 
 impl Peer {
-    /// Whether a request of this life of the peer is to be answered. A later life than all before
-    /// begins with nothing: what the peer asked in an earlier one is forgotten, and what comes of
-    /// it still is refused.
+    /// Returns true if a request of this incarnation of the peer is to be answered. A later
+    /// incarnation starts afresh: requests of an earlier one are forgotten, and further packets of
+    /// it are refused.
     fn lives_in(&mut self, incarnation: u32, responder: &mut Responder, peer: NodeId) -> bool {
         let latest = *self.incarnation.get_or_insert(incarnation);
         if is_newer(incarnation, latest) {

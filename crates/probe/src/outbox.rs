@@ -11,27 +11,27 @@ use probe_sync_time::{NodeId, SessionKey};
 
 use crate::packet::{Kind, PACKET_BYTES, Packet};
 
-/// Names the packet that a transmit stamp, or its absence, belongs to.
+/// Identifies the packet to which a transmit stamp, or its absence, belongs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxContext {
-    /// The node that the packet goes to.
+    /// Destination node of the packet.
     pub peer: NodeId,
-    /// Which of the six packets.
+    /// Kind of packet.
     pub kind: Kind,
-    /// The exchange's sequence number.
+    /// Sequence number of the exchange.
     pub seq: u32,
-    /// Which repetition of a third packet it is; 0 for the others.
+    /// Repetition of a third packet; 0 for the others.
     pub repetition: u8,
 }
 
 /// A packet to send now.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// The node that it goes to.
+    /// Destination node.
     pub to: NodeId,
     /// The datagram.
     pub bytes: [u8; PACKET_BYTES],
-    /// To be handed back with the transmit stamp. Third packets need none: see
+    /// To be returned with the transmit stamp. Third packets need none: see
     /// [`Kind::needs_tx_stamp`].
     pub context: TxContext,
 }
@@ -43,12 +43,12 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// An empty queue; packets leave it with the tag that `key` gives.
+    /// Creates an empty queue; packets leave it with a tag made with `key`.
     pub(crate) fn new(key: Option<SessionKey>) -> Self {
         Self { key, queue: VecDeque::new() }
     }
 
-    /// Queues a packet; false when the queue is full.
+    /// Queues a packet; returns false if the queue is full.
     #[must_use]
     pub(crate) fn push(&mut self, packet: &Packet) -> bool {
         if self.queue.len() >= MAX_QUEUED {
@@ -65,5 +65,6 @@ impl Outbox {
     }
 }
 
-/// A driver sends after every call; more than a few waiting packets mean that it does not.
+/// Limit of the queue. A driver sends after every call, so more than a few waiting packets mean
+/// that it does not.
 const MAX_QUEUED: usize = 1024;

@@ -44,18 +44,18 @@ impl Kind {
     /// All six, in order.
     pub const ALL: [Self; 6] = [Self::Pt1, Self::Pt2, Self::Pt3, Self::Pr1, Self::Pr2, Self::Pr3];
 
-    /// True for the packets that a prober sends.
+    /// Returns true for the packets that a prober sends.
     pub const fn is_forward(self) -> bool {
         matches!(self, Self::Pt1 | Self::Pt2 | Self::Pt3)
     }
 
-    /// Place within its direction: 0, 1 or 2.
+    /// Returns the place within its direction: 0, 1 or 2.
     pub const fn place(self) -> usize {
         (self as usize - 1) % 3
     }
 
-    /// True when the exchange needs this packet's transmit stamp: the coded pairs, not the third
-    /// packets.
+    /// Returns true if the exchange needs this packet's transmit stamp: for the coded pairs, not
+    /// the third packets.
     pub const fn needs_tx_stamp(self) -> bool {
         self.place() < 2
     }
@@ -64,8 +64,8 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// For each stamp slot: must it be filled (`Some(true)`), empty (`Some(false)`), or either
-    /// (`None`)?
+    /// Returns for each stamp slot whether it must be filled (`Some(true)`), empty (`Some(false)`),
+    /// or either (`None`).
     const fn slots(self) -> [Option<bool>; 4] {
         const EMPTY: Option<bool> = Some(false);
         const FILLED: Option<bool> = Some(true);
@@ -84,24 +84,23 @@ impl Kind {
 /// A decoded probe packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Which of the six.
+    /// Kind of packet.
     pub kind: Kind,
-    /// The run it belongs to.
+    /// Run id.
     pub run: RunId,
-    /// The node that sent it.
+    /// Sender.
     pub src: NodeId,
-    /// The node that it is for.
+    /// Destination.
     pub dst: NodeId,
-    /// Counts the exchanges of an edge; all six packets of an exchange carry the same.
+    /// Sequence number of the exchange on its edge; equal in all six packets of an exchange.
     pub seq: u32,
-    /// Which repetition of a third packet this is, from 0 to `REPETITIONS_MAX`; 0 for the others.
+    /// Repetition of a third packet, from 0 to `REPETITIONS_MAX`; 0 for the others.
     pub repetition: u8,
-    /// Which life of the node that started the exchange this belongs to: a node that starts anew
-    /// takes a greater one.
+    /// Incarnation of the node that started the exchange; a node that restarts takes a greater one.
     pub incarnation: u32,
-    /// Transmit stamps of the sender's own packets 1 and 2, as far as they are known.
+    /// Transmit stamps of the sender's own packets 1 and 2, if known.
     pub tx: [Option<Stamp>; 2],
-    /// Receive stamps of the other side's packets 1 and 2, as far as they are known.
+    /// Receive stamps of the other side's packets 1 and 2, if known.
     pub rx: [Option<Stamp>; 2],
 }
 
@@ -112,38 +111,38 @@ pub enum Reject {
     /// Not [`PACKET_BYTES`] long.
     #[error("wrong length")]
     Length,
-    /// Something else's traffic.
+    /// Traffic of another program.
     #[error("not a probe packet")]
     Magic,
-    /// From another release.
+    /// Another release.
     #[error("another version of the packet format")]
     Version,
-    /// No such kind, or the reserved byte is used.
+    /// Unknown kind, or a nonzero reserved byte.
     #[error("unknown kind of packet")]
     Kind,
-    /// From another run on the same port.
+    /// Another run on the same port.
     #[error("another run")]
     Run,
-    /// Not from the address of a node of the run.
+    /// Address that is not of a node of the run.
     #[error("unknown address")]
     Address,
-    /// The tag is not that of this run's key: forged, or of another session.
+    /// Tag not made with this run's key: forged, or of another session.
     #[error("wrong tag")]
     Tag,
-    /// Meant for another node.
+    /// For another node.
     #[error("another destination")]
     Destination,
     /// From a node that is not in the run, or from this node itself.
     #[error("unknown source")]
     Source,
-    /// Carries other stamps than its kind does.
+    /// Other stamps than the kind carries.
     #[error("stamps do not fit the kind")]
     Stamps,
 }
 
 impl Packet {
-    /// The bytes to send. Stamps that the kind does not carry must be `None`, as the decoder
-    /// enforces.
+    /// Returns the bytes to send. Stamps that the kind does not carry must be `None`, as the
+    /// decoder enforces.
     pub fn encode(&self, key: Option<&SessionKey>) -> [u8; PACKET_BYTES] {
         let mut bytes = [0; PACKET_BYTES];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -169,10 +168,10 @@ impl Packet {
         bytes
     }
 
-    /// Whether a datagram's tag is that of `key`; true in a run without a key.
+    /// Checks whether a datagram's tag was made with `key`; always succeeds in a run without a key.
     ///
     /// # Errors
-    /// [`Reject::Tag`], or [`Reject::Length`] for a datagram that is none.
+    /// [`Reject::Tag`], or [`Reject::Length`] for a datagram of the wrong length.
     pub(crate) fn authenticate(datagram: &[u8], key: Option<&SessionKey>) -> Result<(), Reject> {
         let bytes: &[u8; PACKET_BYTES] = datagram.try_into().map_err(|_| Reject::Length)?;
         let Some(key) = key else { return Ok(()) };
@@ -181,11 +180,11 @@ impl Packet {
         if differing == 0 { Ok(()) } else { Err(Reject::Tag) }
     }
 
-    /// Reads a datagram. Checks the format only; the endpoint checks the run, the nodes and the
+    /// Decodes a datagram. Checks only the format; the endpoint checks the run, the nodes and the
     /// tag.
     ///
     /// # Errors
-    /// The first reason, in the order of the fields, for which these bytes are not a probe packet.
+    /// The first reason, in the order of the fields, why these bytes are not a probe packet.
     pub fn decode(datagram: &[u8]) -> Result<Self, Reject> {
         let bytes: &[u8; PACKET_BYTES] = datagram.try_into().map_err(|_| Reject::Length)?;
         if bytes[0..4] != MAGIC {
@@ -221,10 +220,10 @@ impl Packet {
         })
     }
 
-    /// Is this packet for node `node` of a run of `nodes` nodes?
+    /// Checks that this packet is for node `node` of a run of `nodes` nodes.
     ///
     /// # Errors
-    /// The reason why not: another run, another destination, or a source that cannot be.
+    /// The reason why not: another run, another destination, or an impossible source.
     pub(crate) fn check_addressee(&self, run: RunId, node: NodeId, nodes: u32) -> Result<(), Reject> {
         if self.run != run {
             Err(Reject::Run)
@@ -238,7 +237,7 @@ impl Packet {
     }
 }
 
-/// The tag of a packet: all bytes before it under the key.
+/// Returns the tag of a packet, made from all bytes before it with the key.
 fn tag(bytes: &[u8; PACKET_BYTES], key: &SessionKey) -> [u8; TAG_BYTES] {
     let hash = blake3::keyed_hash(&key.0, &bytes[..TAG_START]);
     let mut tag = [0; TAG_BYTES];
@@ -246,8 +245,8 @@ fn tag(bytes: &[u8; PACKET_BYTES], key: &SessionKey) -> [u8; TAG_BYTES] {
     tag
 }
 
-/// The poorer of two sources: an exchange with stamps of two kinds is only as good as the poorer
-/// kind.
+/// Returns the less accurate of two sources: an exchange with two kinds of stamps is only as good
+/// as that.
 pub(crate) fn poorer(a: StampSource, b: StampSource) -> StampSource {
     a.max(b)
 }
@@ -284,10 +283,10 @@ fn u64_at(bytes: &[u8; PACKET_BYTES], start: usize) -> u64 {
 /// Length of every probe packet on the wire, bytes.
 pub const PACKET_BYTES: usize = 80;
 
-/// How often a third packet is repeated at most.
+/// Most repetitions of a third packet.
 pub const REPETITIONS_MAX: u8 = 3;
 
-/// The format's version. Another version is refused, not guessed at.
+/// Version of the format. Other versions are refused.
 pub(crate) const PACKET_VERSION: u8 = 2;
 
 const MAGIC: [u8; 4] = *b"pSyn";

@@ -33,11 +33,11 @@ pub(crate) struct Prober {
     schedule: Schedule,
     next_start: Timestamp<Monotonic>,
     probing: bool,
-    /// Every edge that is or was probed, sorted by peer: fewer than the run has nodes.
+    /// All edges that are or were probed, sorted by peer: fewer than the run has nodes.
     edges: Vec<OutEdge>,
-    /// Indices of the edges that are probed.
+    /// Indices of the edges that are probed at present.
     active: Vec<usize>,
-    /// Index within `active` of the edge whose turn is next.
+    /// Index within `active` of the next edge.
     turn: usize,
     flights: BTreeMap<FlightKey, Flight>,
     alarms: BTreeSet<(Timestamp<Monotonic>, FlightKey, Alarm)>,
@@ -50,14 +50,14 @@ pub(crate) struct Prober {
 /// Peer and sequence number.
 type FlightKey = (NodeId, u32);
 
-/// What an alarm is for. At the same instant a pending second packet comes first and the timeout
+/// Purpose of an alarm. At the same instant, a pending second packet comes first and the timeout
 /// last.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
     Second,
-    /// No packet of the pair is waited for any longer.
+    /// Stop waiting for packets of the pair.
     Settle,
-    /// The third packet is repeated.
+    /// Repeat the third packet.
     Repeat,
     Timeout,
 }
@@ -82,13 +82,13 @@ struct OutEdge {
 #[derive(Debug)]
 struct Flight {
     deadline: Timestamp<Monotonic>,
-    /// When which alarm is due, by [`Alarm`], the timeout left out.
+    /// Due times of the alarms, by [`Alarm`], without the timeout.
     due: [Option<Timestamp<Monotonic>>; 3],
     pt_tx: [Option<Stamp>; 2],
-    /// Third packets sent.
+    /// Number of third packets sent.
     thirds: u8,
     pr_rx: [Option<Stamp>; 2],
-    /// What the responder's third packet said.
+    /// Content of the responder's third packet.
     responder: Option<Answer>,
 }
 
@@ -96,11 +96,11 @@ struct Flight {
 #[derive(Copy, Clone, Debug)]
 struct Answer {
     tx: [Stamp; 2],
-    /// Of the packets that reached it.
+    /// Receive stamps of the packets that reached it.
     rx: [Option<Stamp>; 2],
 }
 
-/// What the prober is made from; checked by the endpoint.
+/// Settings of the prober; checked by the endpoint.
 pub(crate) struct ProberConfig {
     pub run: RunId,
     pub node: NodeId,
@@ -145,7 +145,7 @@ impl Prober {
     }
 
     /// Probes `peers` from now on. Edges no longer probed are kept: the peer still remembers their
-    /// sequence numbers, which may not come twice, and exchanges in flight still end.
+    /// sequence numbers, which must not be reused, and exchanges in flight still end.
     pub(crate) fn set_out_edges(&mut self, peers: &[NodeId], now: Timestamp<Monotonic>) {
         let next = self.active.get(self.turn).and_then(|at| self.edges.get(*at)).map(|edge| edge.peer);
         let idle = self.active.is_empty();
@@ -214,7 +214,7 @@ impl Prober {
         }
     }
 
-    /// Takes a `Pr` packet in.
+    /// Processes a `Pr` packet.
     pub(crate) fn handle_packet(
         &mut self,
         packet: &Packet,
@@ -247,7 +247,7 @@ impl Prober {
         Fate::Accepted
     }
 
-    /// The transmit stamp of a coded packet; false when no exchange waits for it.
+    /// Processes the transmit stamp of a coded packet; returns false if no exchange waits for it.
     pub(crate) fn handle_tx_stamp(
         &mut self,
         key: FlightKey,
@@ -266,7 +266,7 @@ impl Prober {
         true
     }
 
-    /// Gives an exchange up. Nothing happens when it has ended already.
+    /// Gives up an exchange, unless it has already ended.
     pub(crate) fn lose(&mut self, key: FlightKey, loss: Loss) {
         if !self.remove(key) {
             return;
@@ -284,8 +284,8 @@ impl Prober {
         self.finished.pop_front()
     }
 
-    /// Counts of every out-edge since the last call, in order of peer. An edge no longer probed is
-    /// among them as long as it has something to report.
+    /// Returns the counts of every out-edge since the last call, in order of peer. An edge no
+    /// longer probed is included as long as it has something to report.
     pub(crate) fn cut_window(&mut self) -> Vec<EdgeWindowCounts> {
         let active = &self.active;
         let cut = |(at, edge): (usize, &mut OutEdge)| (active.binary_search(&at).is_ok(), edge.cut());
@@ -318,7 +318,7 @@ impl Prober {
         }
     }
 
-    /// Sends a packet of the coded pair, the second with the stamp of the first where it is known.
+    /// Sends a packet of the coded pair, the second with the stamp of the first if known.
     fn send_coded(&mut self, key: FlightKey, kind: Kind, outbox: &mut Outbox) {
         let Some(flight) = self.flights.get(&key) else { return };
         let tx = if kind == Kind::Pt2 { [flight.pt_tx[0], None] } else { [None; 2] };
@@ -348,7 +348,7 @@ impl Prober {
         }
     }
 
-    /// Ends the exchange when all of it is there, and soon when enough is.
+    /// Ends the exchange if it is complete, or soon if it has enough.
     fn look(&mut self, key: FlightKey, now: Timestamp<Monotonic>) {
         let Some(flight) = self.flights.get(&key) else { return };
         if flight.is_whole() {
@@ -429,7 +429,7 @@ impl Flight {
         Self { deadline, due: [None; 3], pt_tx: [None; 2], thirds: 0, pr_rx: [None; 2], responder: None }
     }
 
-    /// Keeps what a `Pr` packet tells; what is known already stays.
+    /// Stores the stamps of a `Pr` packet, without replacing known ones.
     fn note(&mut self, packet: &Packet, received: Stamp) {
         if let Some(slot) = self.pr_rx.get_mut(packet.kind.place()) {
             slot.get_or_insert(received);
@@ -443,13 +443,14 @@ impl Flight {
         there && self.pr_rx.iter().all(Option::is_some)
     }
 
-    /// One packet of each direction is there with both its stamps.
+    /// Returns true if one packet of each direction has both its stamps.
     fn is_enough(&self) -> bool {
         let there = self.responder.is_some_and(|answer| answer.rx.iter().any(Option::is_some));
         there && self.pr_rx.iter().any(Option::is_some)
     }
 
-    /// The exchange, a lost packet replaced by its partner; `None` while a direction has no packet.
+    /// Returns the exchange, with a lost packet replaced by its partner; `None` while a direction
+    /// has no packet.
     fn exchange(&self, edge: Edge, seq: u32) -> Option<Exchange> {
         let answer = self.responder?;
         let [forward, reverse] =
@@ -469,30 +470,31 @@ impl Flight {
     }
 }
 
-/// The transmit and receive stamps of a pair, a lost packet replaced by its partner; `None` when
-/// both were lost.
+/// Returns the transmit and receive stamps of a pair, with a lost packet replaced by its partner;
+/// `None` if both were lost.
 fn arrived(tx: [Stamp; 2], rx: [Option<Stamp>; 2]) -> Option<[(Stamp, Stamp); 2]> {
     let [first, second] = [rx[0].map(|rx| (tx[0], rx)), rx[1].map(|rx| (tx[1], rx))];
     Some([first.or(second)?, second.or(first)?])
 }
 
-/// How long a packet of a pair is waited for when the third has come before it. Packets overtake
+/// Returns how long to wait for a packet of a pair after the third has arrived. Packets overtake
 /// each other by microseconds.
 pub(crate) fn reorder_grace(exchange_timeout: Duration) -> Duration {
     REORDER_GRACE.min(Duration::from_ns(exchange_timeout.as_ns() / 20))
 }
 
-/// Of all peers together; the receive buffer has room for what they answer.
+/// Most exchanges in flight with all peers together; the receive buffer has room for their answers.
 const MAX_IN_FLIGHT: usize = 1024;
 
-/// At a gap of 800 µs to one peer alone these are 50 ms. Fewer than the responder keeps, see
-/// `seen::SPAN` too.
+/// Most exchanges in flight with one peer. At a gap of 800 µs to a single peer these are 50 ms.
+/// Fewer than the responder keeps; see also `seen::SPAN`.
 pub(crate) const MAX_PER_PEER: u64 = 64;
 
-/// A driver takes exchanges after every call; this many waiting ones mean that it does not.
+/// Most finished exchanges waiting. A driver collects them after every call, so this many mean that
+/// it does not.
 const MAX_FINISHED: usize = 4096;
 
 const REORDER_GRACE: Duration = Duration::from_ms(2);
 
-/// Exchanges started at once, whatever the schedule says.
+/// Most exchanges started at once, whatever the schedule states.
 const BURST_MAX: u32 = 256;

@@ -39,18 +39,17 @@ type RequestKey = (NodeId, u32);
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
-    /// The second packet of the answer is due.
+    /// Send the second packet of the answer.
     Second,
-    /// No packet of the request is waited for any longer.
+    /// Stop waiting for packets of the request.
     Settle,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// The latest requests, by sequence number.
+    /// Latest requests, by sequence number.
     requests: BTreeMap<u32, Request>,
-    /// The newest request that was dropped: what comes of it and of older ones is late, and is not
-    /// answered a second time.
+    /// Newest dropped request: packets of it and of older ones are late and are not answered again.
     dropped: Option<u32>,
     counters: AnswerCounters,
 }
@@ -58,12 +57,12 @@ struct Peer {
 #[derive(Debug)]
 struct Request {
     first_at: Timestamp<Monotonic>,
-    /// Which life of the peer it belongs to.
+    /// Incarnation of the peer to which it belongs.
     incarnation: u32,
     pt_rx: [Option<Stamp>; 2],
     third_came: bool,
     stage: Stage,
-    /// When which alarm is due, by [`Alarm`].
+    /// Due times of the alarms, by [`Alarm`].
     due: [Option<Timestamp<Monotonic>>; 2],
 }
 
@@ -73,7 +72,7 @@ enum Stage {
     Answering {
         pr_tx: [Option<Stamp>; 2],
     },
-    /// Answered with these transmit stamps, which may be asked for again.
+    /// Answered with these transmit stamps, which may be requested again.
     Answered {
         pr_tx: [Option<Stamp>; 2],
     },
@@ -99,7 +98,7 @@ impl Responder {
         Self { run, node, spacing, exchange_timeout, exchange_limit, peers: BTreeMap::new(), alarms: BTreeSet::new() }
     }
 
-    /// The pace of all nodes has changed.
+    /// Records that the pace of all nodes has changed.
     pub(crate) fn set_schedule(&mut self, schedule: &Schedule) {
         self.exchange_limit = schedule.exchange_limit(self.exchange_timeout);
     }
@@ -108,8 +107,8 @@ impl Responder {
         self.alarms.first().map(|(due, ..)| *due)
     }
 
-    /// Queues every second packet that is due, and answers what has waited long enough for a lost
-    /// packet.
+    /// Queues every second packet that is due, and answers requests that have waited long enough
+    /// for a lost packet.
     pub(crate) fn handle_timer(&mut self, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
         // Bounded: each turn removes an alarm, and the one that sets another sets it later than
         // now.
@@ -128,7 +127,7 @@ impl Responder {
         }
     }
 
-    /// Takes a `Pt` packet in.
+    /// Processes a `Pt` packet.
     pub(crate) fn handle_packet(
         &mut self,
         packet: &Packet,
@@ -168,7 +167,7 @@ impl Responder {
         Fate::Accepted
     }
 
-    /// The transmit stamp of a coded packet; false when no answer waits for it.
+    /// Processes the transmit stamp of a coded packet; returns false if no answer waits for it.
     pub(crate) fn handle_tx_stamp(&mut self, key: RequestKey, place: usize, stamp: Stamp, outbox: &mut Outbox) -> bool {
         let Some(request) = self.request_mut(key) else { return false };
         let second_queued = request.due[Alarm::Second as usize].is_none();
@@ -185,7 +184,7 @@ impl Responder {
         true
     }
 
-    /// Gives an answer up. Nothing happens when it has ended already.
+    /// Gives up an answer, unless it has already ended.
     pub(crate) fn lose(&mut self, key: RequestKey, loss: AnswerLoss) {
         let Some(request) = self.request_mut(key).filter(|request| matches!(request.stage, Stage::Answering { .. }))
         else {
@@ -199,7 +198,7 @@ impl Responder {
         }
     }
 
-    /// Drops all that a peer asked in an earlier life.
+    /// Drops all requests of a peer from an earlier incarnation.
     pub(crate) fn forget(&mut self, peer: NodeId) {
         let known = self.peers.get(&peer).map(|peer| peer.requests.keys().copied().collect::<Vec<_>>());
         for seq in known.unwrap_or_default() {
@@ -215,8 +214,8 @@ impl Responder {
         self.peers.iter().map(|(peer, state)| (*peer, state.counters))
     }
 
-    /// Answers when the request is whole; sets the limit of waiting when a packet of it may have
-    /// been lost.
+    /// Answers if the request is complete; sets the waiting limit if a packet of it may have been
+    /// lost.
     fn look(&mut self, key: RequestKey, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
         let grace = reorder_grace(self.exchange_timeout);
         let Some(request) = self.request_mut(key).filter(|request| request.third_came) else { return };
@@ -251,8 +250,8 @@ impl Responder {
         }
     }
 
-    /// Drops the peer's requests whose prober has timed out by now, and the oldest where there are
-    /// too many for one more.
+    /// Drops the peer's requests whose prober has timed out by now, and the oldest ones if there
+    /// are too many for another.
     fn make_room(&mut self, peer: NodeId, wanted: u32, now: Timestamp<Monotonic>) {
         // Ends: each turn drops a request.
         loop {
@@ -285,7 +284,7 @@ impl Responder {
         self.alarms.insert((due, key, alarm));
     }
 
-    /// Takes a request's alarms back.
+    /// Cancels a request's alarms.
     fn silence(&mut self, key: RequestKey) {
         let Some(request) = self.request_mut(key) else { return };
         let due = std::mem::take(&mut request.due);
@@ -312,5 +311,5 @@ impl Request {
     }
 }
 
-/// Requests kept of one peer: more than an honest one has in flight.
+/// Most requests kept per peer: more than an honest one has in flight.
 const MAX_REQUESTS: usize = 2 * MAX_PER_PEER as usize;

@@ -12,8 +12,7 @@
 
 use probe_sync_time::{Duration, Monotonic, Timestamp};
 
-/// The mean gap between exchange starts of one node, how many start together, and where in the gap
-/// they lie.
+/// Mean gap between exchange starts of one node, number of simultaneous starts, and their phase.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     gap_ns: i64,
@@ -23,14 +22,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// One start per `gap`, `phase` after each multiple of `gap` (taken modulo `gap`). `None`
-    /// unless `gap` is positive.
+    /// Creates a schedule with one start per `gap`, `phase` after each multiple of `gap` (taken
+    /// modulo `gap`). `None` unless `gap` is positive.
     pub const fn new(gap: Duration, phase: Duration) -> Option<Self> {
         Self::in_bursts(gap, 1, phase)
     }
 
-    /// `burst` starts together per `burst · gap`, `phase` after each multiple of that. `None`
-    /// unless `gap` and `burst` are positive.
+    /// Creates a schedule with `burst` simultaneous starts per `burst · gap`, `phase` after each
+    /// multiple of that. `None` unless `gap` and `burst` are positive.
     pub const fn in_bursts(gap: Duration, burst: u32, phase: Duration) -> Option<Self> {
         if gap.as_ns() <= 0 || burst == 0 {
             return None;
@@ -39,7 +38,7 @@ impl Schedule {
         Some(Self { gap_ns: gap.as_ns(), phase_ns: phase.as_ns().rem_euclid(period), burst, train: false })
     }
 
-    /// As [`Schedule::in_bursts`], each burst with one peer.
+    /// Creates a schedule like [`Schedule::in_bursts`], with each burst to one peer.
     pub const fn in_trains(gap: Duration, burst: u32, phase: Duration) -> Option<Self> {
         match Self::in_bursts(gap, burst, phase) {
             Some(schedule) => Some(Self { train: true, ..schedule }),
@@ -47,62 +46,62 @@ impl Schedule {
         }
     }
 
-    /// Whether the exchanges of a burst are all with one peer.
+    /// Returns true if the exchanges of a burst are all with one peer.
     pub(crate) const fn is_train(&self) -> bool {
         self.train
     }
 
-    /// The mean gap between starts.
+    /// Returns the mean gap between starts.
     pub const fn gap(&self) -> Duration {
         Duration::from_ns(self.gap_ns)
     }
 
-    /// How many exchanges start together.
+    /// Returns the number of exchanges that start together.
     pub const fn burst(&self) -> u32 {
         self.burst
     }
 
-    /// From one burst to the next.
+    /// Returns the time between bursts.
     pub const fn period(&self) -> Duration {
         Duration::from_ns(self.gap_ns.saturating_mul(self.burst as i64))
     }
 
-    /// How often a node at this pace looks for packets where none of them wakes it: a peer waits as
-    /// long for its answer.
+    /// Returns how often a node at this pace polls for packets if they do not wake it: a peer may
+    /// wait that long for its answer.
     pub fn look_period(&self) -> Duration {
         self.period().clamp(LOOK_LIMITS[0], LOOK_LIMITS[1])
     }
 
-    /// How long an exchange may take: `timeout`, or more where nodes look so rarely that an answer
-    /// to a repeated packet would be too late. Two nodes look for the packet and for the answer,
-    /// after [`Schedule::repeat_after`] once more.
+    /// Returns the time limit of an exchange: `timeout`, or more if nodes poll so rarely that an
+    /// answer to a repeated packet would be too late. Two nodes poll for the packet and for the
+    /// answer, once more after [`Schedule::repeat_after`].
     pub(crate) fn exchange_limit(&self, timeout: Duration) -> Duration {
         timeout.max(Duration::from_ns(LOOKS_PER_EXCHANGE * self.look_period().as_ns()))
     }
 
-    /// After which time without an answer a packet is repeated: a part of the timeout, and not
-    /// before both nodes had time to look.
+    /// Returns the time after which an unanswered packet is repeated: a part of the timeout, and
+    /// not before both nodes had time to poll.
     pub(crate) fn repeat_after(&self, timeout: Duration) -> Duration {
         Duration::from_ns((timeout.as_ns() / REPEATS_PER_TIMEOUT).max(LOOKS_PER_REPEAT * self.look_period().as_ns()))
     }
 
-    /// The phase, `0..period`.
+    /// Returns the phase, `0..period`.
     pub const fn phase(&self) -> Duration {
         Duration::from_ns(self.phase_ns)
     }
 
-    /// The first start of a burst strictly after `now`. Saturates at the end of time.
+    /// Returns the first start of a burst strictly after `now`. Saturates at the end of time.
     pub(crate) fn next_after(&self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
         let past_start = self.past_start(now);
         Timestamp::from_ns(now.as_ns().saturating_add(self.period().as_ns() - past_start))
     }
 
-    /// How many starts later than `due` have come by `now` as well: those to skip.
+    /// Returns how many starts later than `due` are due at `now` as well and must be skipped.
     pub fn missed(&self, due: Timestamp<Monotonic>, now: Timestamp<Monotonic>) -> u64 {
         (now - due).as_ns().max(0).unsigned_abs() / self.period().as_ns().unsigned_abs() * u64::from(self.burst)
     }
 
-    /// Time since the latest start at or before `now`, `0..period`, ns.
+    /// Returns the time since the latest start at or before `now`, `0..period`, ns.
     fn past_start(&self, now: Timestamp<Monotonic>) -> i64 {
         // i128: now − phase may leave the range of i64.
         let since = (i128::from(now.as_ns()) - i128::from(self.phase_ns)).rem_euclid(i128::from(self.period().as_ns()));
@@ -110,14 +109,13 @@ impl Schedule {
     }
 }
 
-/// Limits of the time between two looks for packets. The longest is that of the clock watch, which
-/// needs as many wake-ups.
+/// Limits of the poll period. The longest is that of the clock watch, which needs as many wake-ups.
 const LOOK_LIMITS: [Duration; 2] = [Duration::from_ms(1), Duration::from_ms(250)];
-/// A packet and its answer need two looks at most, and their ways.
+/// Polls per repetition: a packet and its answer need at most two polls, plus transmission.
 const LOOKS_PER_REPEAT: i64 = 3;
-/// A repeated one as many again, with some more for a node that is late.
+/// Polls per exchange: twice as many for a repeated packet, with a reserve for a late node.
 const LOOKS_PER_EXCHANGE: i64 = 8;
-/// A packet is repeated after this part of the timeout, where nodes look often.
+/// Repetitions per timeout, if nodes poll often.
 const REPEATS_PER_TIMEOUT: i64 = 5;
 
 #[cfg(test)]

@@ -11,33 +11,33 @@
 
 use crate::packet::{Packet, REPETITIONS_MAX};
 
-/// What the window says about a packet.
+/// Status of a packet in the window.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Its first copy.
+    /// First copy.
     First,
-    /// It has come before.
+    /// Received before.
     Duplicate,
     /// Older than the window: unknown.
     Forgotten,
-    /// Far ahead of all before it, and not confirmed.
+    /// Far ahead of all before, and not confirmed.
     FarAhead,
 }
 
-/// The packets seen of one direction.
+/// The packets seen in one direction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenWindow {
-    /// Any packet has come.
+    /// True once any packet has arrived.
     begun: bool,
     highest: u32,
-    /// A sequence number far ahead that came once.
+    /// A sequence number far ahead that was received once.
     ahead: Option<u32>,
-    /// Per packet of a direction a ring of bits: that of a sequence number modulo [`SPAN`].
+    /// A ring of bits per packet of a direction, indexed by sequence number modulo [`SPAN`].
     bits: [[u64; WORDS]; PLACES],
 }
 
 impl SeenWindow {
-    /// Notes a packet, and says whether it is new.
+    /// Records a packet, and returns whether it is new.
     pub(crate) fn note(&mut self, packet: &Packet) -> Seen {
         self.note_at(packet.seq, packet.kind.place() + usize::from(packet.repetition.min(REPETITIONS_MAX)))
     }
@@ -78,7 +78,7 @@ impl SeenWindow {
         }
     }
 
-    /// Whether `seq` is soon after another number far ahead. Remembers it where it is not.
+    /// Returns true if `seq` follows soon after another number far ahead; otherwise remembers it.
     fn confirms(&mut self, seq: u32) -> bool {
         let confirmed = self.ahead.is_some_and(|ahead| is_newer(seq, ahead) && seq.wrapping_sub(ahead) < SPAN);
         self.ahead = Some(seq);
@@ -86,28 +86,28 @@ impl SeenWindow {
     }
 }
 
-/// The word and the bit of a sequence number.
+/// Returns the word and the bit of a sequence number.
 fn place_in_ring(seq: u32) -> (usize, u64) {
     let place = seq % SPAN;
     ((place / u64::BITS) as usize, 1 << (place % u64::BITS))
 }
 
-/// True when sequence number `a` comes after `b`, on a circle of 2^32 (RFC 1982).
+/// Returns true if sequence number `a` comes after `b`, on a circle of 2^32 (RFC 1982).
 pub(crate) fn is_newer(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
 
-/// How many of the latest sequence numbers are remembered: those of a second at one per
-/// millisecond, because a third packet may be asked for again for most of an exchange timeout.
+/// Number of latest sequence numbers remembered: those of one second at one per millisecond,
+/// because a third packet may be requested again for most of an exchange timeout.
 pub(crate) const SPAN: u32 = 1024;
 const WORDS: usize = (SPAN / u64::BITS) as usize;
 
-/// Sequence numbers by which a packet may be ahead of all before it: what a minute without packets
-/// hides at the fastest cadence to a single peer is less than 50 times that, and then the second
-/// packet confirms the first.
+/// Largest jump of a sequence number accepted at once. A minute without packets hides less than 50
+/// times this at the fastest cadence to a single peer; then the second packet confirms the first.
 const JUMP_MAX: u32 = 1 << 16;
 
-/// Packets of a direction that are told apart: two coded ones and the third with its repetitions.
+/// Packets of a direction that are distinguished: two coded ones and the third with its
+/// repetitions.
 const PLACES: usize = 3 + REPETITIONS_MAX as usize;
 
 #[cfg(test)]

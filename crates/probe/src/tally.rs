@@ -16,9 +16,9 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// `(peer, sent, received)` since the call before, for every peer that ever had traffic or an
-    /// edge from here. Copies do not count as received. A packet that the system refused to send
-    /// counts as sent: its peer lacks it all the same.
+    /// Returns `(peer, sent, received)` since the previous call, for every peer that ever had
+    /// traffic or an edge from here. Duplicates do not count as received. A packet that the system
+    /// refused to send counts as sent, because its peer lacks it all the same.
     pub fn since_last(&mut self, counters: Counters) -> Vec<(NodeId, u64, u64)> {
         let given = |counts: &PeerCounters| counts.sent + counts.send_failed;
         let passed = counters.peers.iter().map(|(&peer, now)| {

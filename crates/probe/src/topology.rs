@@ -21,9 +21,9 @@ use probe_sync_time::Edge;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The directed edges of a run, sorted: each undirected pair once (two nodes: both directions),
-/// about `neighbors` undirected edges per node, at least the ring. `neighbors ≥ nodes − 1` gives
-/// the complete graph.
+/// Returns the directed edges of a run, sorted: each undirected pair once (two nodes: both
+/// directions), about `neighbors` undirected edges per node, at least the ring. `neighbors ≥ nodes
+/// − 1` gives the complete graph.
 pub fn edges(nodes: u32, neighbors: u32, seed: u64) -> Vec<Edge> {
     if nodes < 2 {
         return Vec::new();
@@ -38,8 +38,8 @@ pub fn edges(nodes: u32, neighbors: u32, seed: u64) -> Vec<Edge> {
     edges
 }
 
-/// Undirected pairs, beyond the ring, of the circulant graph of degree `neighbors` (one node may
-/// have one less).
+/// Returns the undirected pairs, beyond the ring, of the circulant graph of degree `neighbors` (one
+/// node may have one less).
 fn circulant_chords(nodes: u32, neighbors: u32) -> Vec<[u32; 2]> {
     let neighbors = neighbors.min(nodes - 1);
     let whole = neighbors / 2;
@@ -78,7 +78,7 @@ fn swap_ends(chords: &mut [[u32; 2]], nodes: u32, rng: &mut ChaCha8Rng) {
     }
 }
 
-/// Directs every chord so that each node has as many in as out, ±1 where the number is odd.
+/// Directs every chord so that each node has as many in as out, ±1 if the number is odd.
 fn orient(nodes: u32, chords: &[[u32; 2]]) -> Vec<Edge> {
     let mut at: Vec<Vec<(u32, usize)>> = vec![Vec::new(); nodes as usize];
     for (index, [a, b]) in chords.iter().enumerate() {
@@ -112,7 +112,8 @@ fn sorted([a, b]: [u32; 2]) -> [u32; 2] {
     [a.min(b), a.max(b)]
 }
 
-/// Ten attempts per chord mix well: what is left of the circulant is what chance would leave.
+/// Swap attempts per chord; ten mix well, so that what remains of the circulant is what chance
+/// would leave.
 const SWAPS_PER_CHORD: usize = 10;
 
 #[cfg(test)]

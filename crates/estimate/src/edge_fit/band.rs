@@ -41,7 +41,7 @@
 use super::input::FitOptions;
 use super::packets::Packets;
 
-/// The range over which alpha may vary, ns per ns.
+/// Range over which alpha may vary, ns per ns.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Band {
     range: f64,
@@ -52,19 +52,20 @@ impl Band {
         Self { range: options.rate_range_ppm * 1e-6 * (1.0 + 2.0 * options.max_skew) }
     }
 
-    /// How far theta may be from its line at `x` ns from the midpoint, ns.
+    /// Returns how far theta may be from its line at `x` ns from the midpoint, ns.
     pub(super) fn height(self, x: f64) -> f64 {
         0.5 * self.range * x.abs()
     }
 
-    /// The packets as constraints on the line.
+    /// Returns the packets as constraints on the line.
     pub(super) fn widened(self, packets: &Packets) -> Packets {
         let mut moved = packets.clone();
         moved.forward.iter_mut().chain(&mut moved.reverse).for_each(|packet| packet.slack += self.height(packet.x));
         moved
     }
 
-    /// Bounds of alpha, from those of the line's slope; no clocks differ by more than `limit`.
+    /// Returns the bounds of alpha, given those of the line's slope; no clocks differ by more than
+    /// `limit`.
     pub(super) fn alphas(self, [slowest, fastest]: [f64; 2], limit: f64) -> [f64; 2] {
         [(slowest - 0.5 * self.range).max(-limit), (fastest + 0.5 * self.range).min(limit)]
     }

@@ -26,20 +26,21 @@ use super::hull::{Envelope, Gap, Point};
 use super::packets::Packets;
 use super::spread::{mean_spacing, points};
 
-/// What a search may assume.
+/// Assumptions of a search.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Limits {
     /// Largest |slope|, ns per ns.
     pub(super) skew: f64,
     /// Largest |c|, per ns.
     pub(super) bend: f64,
-    /// Room that stamp noise gives to g, ns.
+    /// Tolerance of g for stamp noise, ns.
     pub(super) allowance: f64,
-    /// The step of the stamps, ns: no gain below it means anything.
+    /// Resolution of the stamps, ns; gains below it are meaningless.
     pub(super) quantum: f64,
 }
 
-/// The bend c about the midpoint that the packets prove, per ns; None where a line does.
+/// Returns the bend c about the midpoint that the packets prove, per ns; `None` if a line explains
+/// them.
 pub(super) fn find(packets: &Packets, limits: &Limits) -> Option<f64> {
     let all = lists(packets);
     let span = Span::of(&all)?;
@@ -64,13 +65,13 @@ pub(super) fn find(packets: &Packets, limits: &Limits) -> Option<f64> {
     (gain > needed && bent? + limits.allowance >= 0.0).then_some(bend)
 }
 
-/// Whether packets are many enough, and lie well enough about the midpoint, to tell a bend from a
-/// rate.
+/// Returns true if there are enough packets, well enough distributed about the midpoint, to
+/// distinguish a bend from a rate.
 pub(super) fn can_be_told(packets: &Packets) -> bool {
     Span::of(&lists(packets)).is_some()
 }
 
-/// The bend of the widest gap, proven or not.
+/// Returns the bend of the widest gap, proven or not.
 pub(super) fn refine(packets: &Packets, limits: &Limits) -> Option<f64> {
     let all = lists(packets);
     let span = Span::of(&all)?;
@@ -86,14 +87,14 @@ pub(super) fn refine(packets: &Packets, limits: &Limits) -> Option<f64> {
     Some(bend)
 }
 
-/// Takes ½·c·x² out of all packets.
+/// Subtracts ½·c·x² from all packets.
 pub(super) fn straighten(packets: &mut Packets, bend: f64) {
     packets.forward.iter_mut().for_each(|packet| packet.y -= arc(bend, packet.x));
     // Reverse packets are mirrored.
     packets.reverse.iter_mut().for_each(|packet| packet.y += arc(bend, packet.x));
 }
 
-/// The gap of all packets, straightened by `bend`.
+/// Returns the gap of all packets, straightened by `bend`.
 pub(super) fn gap(packets: &Packets, bend: f64) -> Option<Gap> {
     exact(&lists(packets), bend)
 }
@@ -104,9 +105,9 @@ fn exact(all: &[Vec<Point>; 2], bend: f64) -> Option<Gap> {
     Some(Gap { forward: forward?, reverse: reverse? })
 }
 
-/// The extremes of what all lines allow, over all bends that leave some line feasible: intercepts
-/// and slopes, as `Gap::bounds` gives them for one bend. Each limit is a linear program's optimum,
-/// hence convex or concave in c.
+/// Returns the extremes over all feasible lines, for all bends that leave some line feasible:
+/// intercepts and slopes, as `Gap::bounds` returns them for one bend. Each limit is a linear
+/// program's optimum, hence convex or concave in c.
 pub(super) fn bounds(packets: &Packets, around: f64, limits: &Limits) -> Option<([f64; 2], [f64; 2])> {
     let mut all = lists(packets);
     // Sorted once, because sorting what is sorted takes no time.
@@ -132,7 +133,7 @@ fn arc(bend: f64, x: f64) -> f64 {
     0.5 * bend * x * x
 }
 
-/// The points of both directions.
+/// Returns the points of both directions.
 fn lists(packets: &Packets) -> [Vec<Point>; 2] {
     [points(&packets.forward).collect(), points(&packets.reverse).collect()]
 }
@@ -141,15 +142,15 @@ fn spacing(packets: &Packets, slope: f64) -> Option<f64> {
     Some(0.5 * (mean_spacing(&packets.forward, slope)? + mean_spacing(&packets.reverse, slope)?))
 }
 
-/// The time that the packets of both directions cover, from `start`, of `length`.
+/// The time covered by the packets of both directions, from `start`, of length `length`.
 struct Span {
     start: f64,
     length: f64,
 }
 
 impl Span {
-    /// None where packets are few, or the midpoint is not in the middle of them: there a bend
-    /// cannot be told from a rate.
+    /// Returns the span; `None` if there are few packets, or the midpoint is not near their middle,
+    /// so that a bend cannot be distinguished from a rate.
     fn of(all: &[Vec<Point>; 2]) -> Option<Self> {
         if all.iter().any(|list| list.len() < PACKETS_MIN) {
             return None;
@@ -164,14 +165,14 @@ impl Span {
         (length > 0.0 && (0.5 * (start + end)).abs() < CENTRAL * length).then_some(Self { start, length })
     }
 
-    /// Which of the short intervals `x` lies in.
+    /// Returns the index of the short interval that contains `x`.
     fn interval(&self, x: f64) -> usize {
         let share = ((x - self.start) / self.length).clamp(0.0, 1.0);
         ((share * INTERVALS as f64) as usize).min(INTERVALS - 1)
     }
 }
 
-/// The few packets that can bind.
+/// The few packets that can be binding.
 struct Few {
     sides: [Vec<Point>; 2],
 }
@@ -186,7 +187,7 @@ struct BestLine {
 const SIGNS: [f64; 2] = [1.0, -1.0];
 
 impl Few {
-    /// The lowest packets of each interval, seen along a parabola of this slope and bend.
+    /// Returns the lowest packets of each interval, relative to a parabola of this slope and bend.
     fn lowest(all: &[Vec<Point>; 2], slope: f64, bend: f64, span: &Span) -> Self {
         let side = |(list, sign): (&Vec<Point>, f64)| {
             let mut lowest: [Option<(f64, Point)>; INTERVALS] = [None; INTERVALS];
@@ -203,7 +204,7 @@ impl Few {
         Self { sides: [side((forward, SIGNS[0])), side((reverse, SIGNS[1]))] }
     }
 
-    /// The best line when these packets are straightened by `bend`.
+    /// Returns the best line after straightening these packets by `bend`.
     fn best(&self, bend: f64, limits: &Limits) -> BestLine {
         let envelope = |side: usize| {
             let straight = self.sides[side].iter().map(|&(x, y)| (x, y - SIGNS[side] * arc(bend, x)));
@@ -214,7 +215,7 @@ impl Few {
         BestLine { slope, gap: gap.at(slope) }
     }
 
-    /// Takes in the packets below those already here; false when there are none.
+    /// Adds packets below those already included; returns false if there are none.
     fn take_in(&mut self, all: &[Vec<Point>; 2], line: BestLine, bend: f64, span: &Span) -> bool {
         let lower = Self::lowest(all, line.slope, bend, span);
         let mut changed = false;
@@ -229,7 +230,7 @@ impl Few {
     }
 }
 
-/// Where a concave function is largest between two ends, by golden section.
+/// Returns the maximum position of a concave function between two ends, by golden section.
 fn maximise([mut low, mut high]: [f64; 2], value: impl Fn(f64) -> f64) -> f64 {
     let golden = 0.5 * (5f64.sqrt() - 1.0);
     let mut inner = [high - golden * (high - low), low + golden * (high - low)];
@@ -248,8 +249,8 @@ fn maximise([mut low, mut high]: [f64; 2], value: impl Fn(f64) -> f64) -> f64 {
     if values[0] >= values[1] { inner[0] } else { inner[1] }
 }
 
-/// The last place between 0 (where it holds) and `end` up to which a property holds, from outside:
-/// by bisection.
+/// Returns the last position between 0 (where it holds) and `end` up to which a property holds,
+/// from outside, by bisection.
 fn farthest(end: f64, holds: impl Fn(f64) -> bool) -> f64 {
     let (mut inside, mut outside) = (0.0, end);
     if holds(outside) {
@@ -262,24 +263,24 @@ fn farthest(end: f64, holds: impl Fn(f64) -> bool) -> f64 {
     inside
 }
 
-/// Log-likelihood that a bend must gain over a straight line: chance alone gains as much in some
+/// Log-likelihood by which a bend must exceed a straight line: chance alone gains as much in some
 /// thousandth of windows.
 const GAIN: f64 = 7.0;
 
-/// Fewest packets of a direction.
+/// Fewest packets per direction.
 const PACKETS_MIN: usize = 24;
 
-/// The midpoint may be this share of the span off its middle.
+/// Largest distance of the midpoint from the middle of the span, as a share of the span.
 const CENTRAL: f64 = 0.25;
 
-/// Short intervals of a window.
+/// Number of short intervals of a window.
 const INTERVALS: usize = 32;
 
-/// Rounds of taking in packets; two or three suffice in practice.
+/// Most rounds of adding packets; two or three suffice in practice.
 const CUTS_MAX: usize = 8;
 
-/// A packet this little below the others makes no difference.
+/// A packet that is lower than the others by less than this makes no difference.
 const TOLERANCE_NS: f64 = 1e-3;
 
-/// Halvings or golden sections: 0.618³⁴ is below a ten-millionth.
+/// Steps of bisection or golden section: 0.618³⁴ is below a ten-millionth.
 const SEARCH_STEPS: usize = 34;

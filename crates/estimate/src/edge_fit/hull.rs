@@ -16,7 +16,7 @@
 //! A walk over x instead of b would need special cases when the hulls do not overlap in x, or for
 //! one point; with the slope limited to ±B every case is the same.
 
-/// A point (x, y) in ns; reverse points come mirrored, as (−x, −l).
+/// A point (x, y) in ns; reverse points are mirrored, as (−x, −l).
 pub(super) type Point = (f64, f64);
 
 /// V(b) = min over points of y − b·x.
@@ -28,7 +28,7 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    /// The envelope of at least one point; None when there is none.
+    /// Creates the envelope of the points; `None` if there are none.
     pub(super) fn new(points: impl Iterator<Item = Point>) -> Option<Self> {
         let mut sorted: Vec<Point> = points.collect();
         sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -49,13 +49,13 @@ impl Envelope {
         (!vertices.is_empty()).then_some(Self { vertices, breaks })
     }
 
-    /// V(b).
+    /// Returns V(b).
     pub(super) fn at(&self, b: f64) -> f64 {
         let (x, y) = self.vertices[self.touched(b)];
         y - b * x
     }
 
-    /// The slope at which V peaks, held within `limits`.
+    /// Returns the slope at which V peaks, clamped to `limits`.
     pub(super) fn peak(&self, limits: [f64; 2]) -> f64 {
         let unlimited = match self.vertices.iter().position(|vertex| vertex.0 >= 0.0) {
             Some(0) => f64::NEG_INFINITY,
@@ -65,12 +65,12 @@ impl Envelope {
         unlimited.clamp(limits[0], limits[1])
     }
 
-    /// The vertex that a line of slope b touches; of two, the one with the larger x.
+    /// Returns the vertex that a line of slope b touches; of two, the one with the larger x.
     fn touched(&self, b: f64) -> usize {
         self.breaks.partition_point(|&at| at <= b)
     }
 
-    /// The derivative of V just right of b.
+    /// Returns the derivative of V just right of b.
     fn rise(&self, b: f64) -> f64 {
         -self.vertices[self.touched(b)].0
     }
@@ -82,29 +82,29 @@ pub(super) struct Gap {
     pub(super) reverse: Envelope,
 }
 
-/// Where the margin is largest.
+/// Position of the largest margin.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Best {
     /// The slope.
     pub(super) slope: f64,
-    /// False when only the limit on the slope, and no packet, stopped the search.
+    /// False if only the limit on the slope, and no packet, ended the search.
     pub(super) bounded: bool,
 }
 
 impl Gap {
-    /// g(b), twice the margin of the best line of slope b; negative when the points overlap.
+    /// Returns g(b), twice the margin of the best line of slope b; negative if the points overlap.
     pub(super) fn at(&self, b: f64) -> f64 {
         self.forward.at(b) + self.reverse.at(b)
     }
 
-    /// The intercept of the middle line of slope b.
+    /// Returns the intercept of the middle line of slope b.
     pub(super) fn middle(&self, b: f64) -> f64 {
         0.5 * (self.forward.at(b) - self.reverse.at(b))
     }
 
-    /// The slope of the line with the largest margin, |slope| ≤ `limit`. Where the packets leave
-    /// the choice free the middle of the free interval, and where nothing but the limit stops the
-    /// search the slope nearest to zero.
+    /// Returns the slope of the line with the largest margin, |slope| ≤ `limit`. If the packets
+    /// permit several, it is the middle of their interval; if only the limit ends the search, it is
+    /// the slope nearest to zero.
     pub(super) fn best(&self, limit: f64, allowance: f64) -> Best {
         let slopes = self.slopes(limit);
         let last = slopes.len() - 1;
@@ -117,7 +117,7 @@ impl Gap {
         Best { slope: 0f64.clamp(free[0], free[1]), bounded: false }
     }
 
-    /// The slopes b, |b| ≤ `limit`, with g(b) + `allowance` ≥ 0, or None.
+    /// Returns the slopes b, |b| ≤ `limit`, with g(b) + `allowance` ≥ 0, if any.
     pub(super) fn feasible_slopes(&self, limit: f64, allowance: f64) -> Option<[f64; 2]> {
         let slopes = self.slopes(limit);
         let room = |b: f64| self.at(b) + allowance;
@@ -133,8 +133,8 @@ impl Gap {
         Some([low, high])
     }
 
-    /// Smallest and largest feasible intercept, and the feasible slopes; None when no line is
-    /// feasible.
+    /// Returns the smallest and largest feasible intercept, and the feasible slopes; `None` if no
+    /// line is feasible.
     pub(super) fn bounds(&self, limit: f64, allowance: f64) -> Option<([f64; 2], [f64; 2])> {
         let slopes = self.feasible_slopes(limit, allowance)?;
         let low = -self.reverse.at(self.reverse.peak(slopes)) - 0.5 * allowance;
@@ -142,8 +142,8 @@ impl Gap {
         Some(([low, high], slopes))
     }
 
-    /// Second moments about the line (`intercept`, `slope`) of all lines that are feasible, each as
-    /// likely as any other: E(Δa²), E(Δa·Δb), E(Δb²). None when no line is feasible, or only one.
+    /// Returns the second moments about the line (`intercept`, `slope`) of all feasible lines, each
+    /// equally likely: E(Δa²), E(Δa·Δb), E(Δb²). `None` if no line or only one is feasible.
     ///
     /// For slope b the feasible intercepts fill an interval of width w(b) = g(b) + allowance around
     /// the middle line's m(b), so with A = ∫w: A·E(Δa²) = ∫ w·(m − â)² + w³/12, A·E(Δa·Δb) = ∫ w·(m
@@ -169,9 +169,9 @@ impl Gap {
         (area > 0.0).then(|| [aa / area, ab / area, bb / area])
     }
 
-    /// The breaks of g within the limits, ascending, with the limits themselves. A feasible
-    /// interval narrower than the distance between breaks still contains one, because g, concave,
-    /// peaks at a break.
+    /// Returns the breaks of g within the limits, ascending, including the limits themselves. A
+    /// feasible interval narrower than the distance between breaks still contains one, because g,
+    /// concave, peaks at a break.
     fn slopes(&self, limit: f64) -> Vec<f64> {
         let breaks = self.forward.breaks.iter().chain(&self.reverse.breaks).copied();
         let mut slopes: Vec<f64> = breaks.filter(|b| b.abs() < limit).chain([-limit, limit]).collect();
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// All slopes at which some linear program over (a, b) or (a, b, m) can have a vertex.
+    /// Returns all slopes at which some linear program over (a, b) or (a, b, m) can have a vertex.
     fn candidate_slopes(forward: &[Point], reverse: &[Point], allowance: f64) -> Vec<f64> {
         let mut slopes = vec![-LIMIT, LIMIT];
         let shifted: Vec<Point> = forward

@@ -2,32 +2,32 @@
 
 use probe_sync_time::{Edge, Exchange, StampSource, System, Timestamp};
 
-/// What one edge collected in one window.
+/// The exchanges of one edge in one window.
 #[derive(Copy, Clone, Debug)]
 pub struct EdgeWindow<'a> {
-    /// The edge; exchanges of another edge are left out and counted.
+    /// The edge; exchanges of other edges are skipped and counted.
     pub edge: Edge,
-    /// Where x = 0 shall be, on the source's clock.
+    /// Time of x = 0 on the source's clock.
     pub midpoint: Timestamp<System>,
     /// Finished exchanges, in any order.
     pub exchanges: &'a [Exchange],
-    /// Exchanges started and not finished.
+    /// Exchanges started but not finished.
     pub lost: u32,
-    /// What all stamps of the source and of the destination may be wrong by, in one direction or,
-    /// from moment to moment, in another, because they were converted from an interface's clock,
-    /// ns; 0 for stamps taken on the system clock.
+    /// Largest error of all stamps of the source and of the destination from the conversion of an
+    /// interface's clock, in a common or a varying direction, ns; 0 for stamps taken on the system
+    /// clock.
     pub stamp_errors_ns: [f64; 2],
 }
 
 impl EdgeWindow<'_> {
-    /// The room that this gives to g, ns: theta of any packet may be wrong by the sum, either way,
-    /// and g has two sides.
+    /// Returns the tolerance of g for these errors, ns: theta of any packet may be wrong by the sum
+    /// in either direction, and g has two sides.
     pub(super) fn conversion_allowance(&self) -> f64 {
         2.0 * (self.stamp_errors_ns[0] + self.stamp_errors_ns[1])
     }
 }
 
-/// How the line is chosen.
+/// Method of choosing the line.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum FitMethod {
     /// The line with the largest vertical margin.
@@ -35,39 +35,39 @@ pub enum FitMethod {
     Hull,
     /// A linear soft-margin support vector machine, C = 1: a baseline.
     Svm,
-    /// The exchange with the smallest round trip, as NTP: a baseline.
+    /// The exchange with the smallest round trip, as in NTP: a baseline.
     MinRtt,
 }
 
-/// Standard deviation of one stamp, per source, in ns. It only widens the hard bounds.
+/// Standard deviation of one stamp by source, ns. It only widens the hard bounds.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct StampNoise {
-    /// Stamps of a network interface: its clock reads 8 ns apart, and is itself disciplined. What
-    /// their conversion to the system clock adds is no noise and is stated by window, see
-    /// [`EdgeWindow::stamp_errors_ns`].
+    /// Stamps of a network interface, whose clock has a resolution of 8 ns and is itself
+    /// disciplined. Errors from their conversion to the system clock are not noise and are stated
+    /// per window, see [`EdgeWindow::stamp_errors_ns`].
     pub hardware_ns: f64,
-    /// Kernel stamps: late on reception, early on transmission, so that only rounding is left.
+    /// Kernel stamps: late on reception, early on transmission, so that only rounding remains.
     pub kernel_ns: f64,
-    /// Stamps around system calls: as kernel stamps.
+    /// Stamps around system calls, treated like kernel stamps.
     pub user_ns: f64,
 }
 
-/// What the fit may assume.
+/// Assumptions of the fit.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct FitOptions {
-    /// How the line is chosen.
+    /// Method of choosing the line.
     pub method: FitMethod,
-    /// Standard deviation of stamps.
+    /// Standard deviation of the stamps.
     pub stamp_noise: StampNoise,
-    /// The step of the stamps, ns.
+    /// Resolution of the stamps, ns.
     pub tick_ns: f64,
-    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when
-    /// packets are few. If the packets show more, the bounds are withdrawn.
+    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite if there
+    /// are few packets. If the packets show a larger one, the bounds are withdrawn.
     pub max_skew: f64,
     /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always
     /// fits a line.
     pub max_bend_ppm_per_s: f64,
-    /// Range within which alpha stays in a window, in any shape, ppm. The hard bounds assume it;
+    /// Range within which alpha stays in a window, with any shape, ppm. The hard bounds assume it;
     /// the default is what the clock watches of both ends may miss.
     pub rate_range_ppm: f64,
 }
@@ -96,14 +96,14 @@ impl StampNoise {
     }
 }
 
-/// The room that stamps of this standard deviation give to g, ns. Two stamps make a point: √2;
-/// three standard deviations; and g has room on both sides.
+/// Returns the tolerance of g for stamps with this standard deviation, ns: √2 because a point has
+/// two stamps, times three standard deviations, on both sides of g.
 pub(super) fn allowance(noise_ns: f64) -> f64 {
     2.0 * 3.0 * std::f64::consts::SQRT_2 * noise_ns
 }
 
-/// Largest difference between the rates of two clocks that bounds allow for; the kernel steers one
-/// clock by no more.
+/// Largest rate difference of two clocks that bounds allow for; the kernel slews one clock by no
+/// more.
 pub(crate) const MAX_SKEW: f64 = 500e-6;
 
 /// Range over which the rate of one clock may vary within a window, ppm. The clock watch of

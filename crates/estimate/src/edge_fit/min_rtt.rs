@@ -19,7 +19,7 @@ struct Middle {
     round_trip: f64,
 }
 
-/// The line through the smallest round trip, |slope| ≤ `limit`.
+/// Returns the line through the smallest round trip, |slope| ≤ `limit`.
 pub(super) fn line(packets: &Packets, limit: f64) -> Line {
     let mut middles: Vec<Middle> = packets.by_exchange().map(middle).collect();
     middles.sort_unstable_by(|a, b| a.x.total_cmp(&b.x));

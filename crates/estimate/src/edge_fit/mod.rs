@@ -65,7 +65,7 @@ pub(crate) use self::spread::shift_covariance;
 use self::spread::{Constraints, Spread, points};
 use crate::window::EdgeAlphaBeta;
 
-/// Fits a window's line. None when there is no exchange.
+/// Fits a window's line; `None` if there is no exchange.
 ///
 /// ```
 /// use probe_sync_estimate::edge_fit::{EdgeWindow, FitOptions, fit};
@@ -90,7 +90,7 @@ pub fn fit(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<EdgeAlphaBet
     fit_with_diagnostics(window, options).map(|(line, _)| line)
 }
 
-/// As [`fit`], with an account of what was left out.
+/// Fits like [`fit`], and returns diagnostics of what was skipped.
 pub(crate) fn fit_with_diagnostics(
     window: &EdgeWindow<'_>,
     options: &FitOptions,
@@ -156,7 +156,7 @@ pub(crate) fn fit_with_diagnostics(
     Some((fitted, diagnostics(&packets, best.bounded, bend)))
 }
 
-/// How far numbers of 64 bits are apart around a value: 256 ns where a clock shows 1970.
+/// Returns the distance between 64-bit floats around a value: 256 ns if a clock shows 1970.
 pub(crate) fn float_step(value: f64) -> f64 {
     value.abs().next_up() - value.abs()
 }
@@ -171,8 +171,8 @@ fn diagnostics(packets: &Packets, alpha_determined: bool, bend: Option<f64>) -> 
     }
 }
 
-/// The support vector machine's line, |slope| ≤ `limit`; the hull's where the machine finds none.
-/// Lengths are in units of their root mean square about the hull's line.
+/// Returns the support vector machine's line, |slope| ≤ `limit`, or the hull's if the machine finds
+/// none. Lengths are in units of their root mean square about the hull's line.
 fn svm_line(packets: &Packets, hull: Line, limit: f64) -> Line {
     let forward: Vec<svm::Point> = packets.forward.iter().map(|p| (p.x, p.y)).collect();
     let reverse: Vec<svm::Point> = packets.reverse.iter().map(|p| (-p.x, -p.y)).collect();
@@ -186,14 +186,14 @@ fn svm_line(packets: &Packets, hull: Line, limit: f64) -> Line {
     found.map_or(hull, |(intercept, slope)| Line { intercept, slope: slope.clamp(-limit, limit) })
 }
 
-/// 1 when all values are zero.
+/// Returns the root mean square; 1 if all values are zero.
 fn root_mean_square(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let count = values.clone().count().max(1) as f64;
     let square = values.map(|value| value * value).sum::<f64>() / count;
     if square > 0.0 { square.sqrt() } else { 1.0 }
 }
 
-/// Straightens the packets by the bend that those say which the window supports, and returns it.
+/// Straightens the packets by the bend shown by the supported ones, and returns it.
 fn straighten(packets: &mut Packets, proven: f64, limits: &bend::Limits) -> f64 {
     let mut bend = proven;
     for _ in 0..BEND_ROUNDS {
@@ -211,9 +211,9 @@ fn straighten(packets: &mut Packets, proven: f64, limits: &bend::Limits) -> f64 
     bend
 }
 
-/// The packets, with the slack taken back from those that the window supports, and their gap. A
-/// packet is supported when it is no further below the floor of the others than chance explains; it
-/// then belongs to the floor itself, hence the rounds.
+/// Returns the packets, without slack for those that the window supports, and their gap. A packet
+/// is supported if it is no further below the floor of the others than chance explains; it then
+/// belongs to the floor itself, hence the iteration.
 fn supported(mut packets: Packets, limit: f64, allowance: f64) -> Option<(Packets, Gap)> {
     let mut current = gap(&packets)?;
     for _ in 0..SUPPORT_ROUNDS {
@@ -228,7 +228,7 @@ fn supported(mut packets: Packets, limit: f64, allowance: f64) -> Option<(Packet
     Some((packets, current))
 }
 
-/// True when some packet was found supported.
+/// Returns true if a packet was found to be supported.
 fn support_side(side: &mut [Packet], floor: f64, slope: f64) -> bool {
     let reach = SUPPORT_SPACINGS * spread::mean_spacing(side, slope).unwrap_or(0.0);
     let mut changed = false;
@@ -245,18 +245,18 @@ fn gap(packets: &Packets) -> Option<Gap> {
     Some(Gap { forward: Envelope::new(points(&packets.forward))?, reverse: Envelope::new(points(&packets.reverse))? })
 }
 
-/// A suspicious packet this many mean spacings below the floor of the unsuspicious ones is a
-/// glitch: chance leaves that much room with probability exp(−8) for independent delays near a
-/// sharp floor, more for rounded ones.
+/// A suspicious packet this many mean spacings below the floor of the others is a glitch: chance
+/// leaves that much room with probability exp(−8) for independent delays near a sharp floor, and
+/// more often for rounded ones.
 const SUPPORT_SPACINGS: f64 = 8.0;
 
-/// Rounds of taking slack back along a parabola; the second finds little more.
+/// Rounds of removing slack along a parabola; the second finds little more.
 const BEND_ROUNDS: usize = 2;
 
 /// One ppm per second, per ns.
 const PER_NS: f64 = 1e-15;
 
-/// Rounds of taking slack back; two or three suffice in practice.
+/// Rounds of removing slack; two or three suffice in practice.
 const SUPPORT_ROUNDS: usize = 5;
 
 #[cfg(test)]

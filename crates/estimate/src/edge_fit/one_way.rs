@@ -53,14 +53,14 @@ pub struct PacketWindow<'a> {
     pub forward: &'a [OneWayPacket],
     /// From j to i, in any order.
     pub reverse: &'a [OneWayPacket],
-    /// Where all the stamps were taken.
+    /// Source of all stamps.
     pub stamp: StampSource,
 }
 
-/// Fits a line to one-way packets; None unless there is one each way. Of the options the method is
-/// not looked at; choose `max_skew` wide (packets of a tenth of a second may leave a thousandth of
-/// the rate open), because it is a bound too. `pairs_count` is the number of packets in the
-/// direction that has fewer, `purity` is 0: there are no pairs.
+/// Fits a line to one-way packets; `None` unless there is one in each direction. The method in the
+/// options is ignored; choose a wide `max_skew` (packets of a tenth of a second may leave the rate
+/// uncertain by a thousandth), because it is a bound too. `pairs_count` is the number of packets in
+/// the direction that has fewer, and `purity` is 0, because there are no pairs.
 pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
     let limit = options.max_skew;
     let noise_ns = options.stamp_noise.of(window.stamp);
@@ -95,8 +95,7 @@ pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(E
     Some((fitted, FitDiagnostics { alpha_determined: best.bounded, ..FitDiagnostics::default() }))
 }
 
-/// The polygon's second moments; of packets that contradict each other, those of what they overlap
-/// by.
+/// Returns the polygon's second moments, or for contradictory packets those of their overlap.
 fn covariance(gap: &Gap, [limit, allowance]: [f64; 2], line: Line, quantum: f64) -> [f64; 3] {
     // An overlap is how wrong some packet is at least: as much allowance makes a line feasible,
     // twice as much a polygon.
@@ -108,7 +107,7 @@ fn covariance(gap: &Gap, [limit, allowance]: [f64; 2], line: Line, quantum: f64)
     [a + rounding, ab, b + f64::MIN_POSITIVE.max(b * 1e-9)]
 }
 
-/// The envelopes of both directions, ordinates above `base` and `room` ns farther out.
+/// Returns the envelopes of both directions, with ordinates above `base` and `room` ns farther out.
 fn gap(window: &PacketWindow<'_>, base: i64, room: impl Fn(f64) -> f64) -> Option<Gap> {
     let since = |at: Timestamp<System>| (i128::from(at.as_ns()) - i128::from(window.midpoint.as_ns())) as f64;
     let above = |from: Timestamp<System>, to: Timestamp<System>| {
@@ -121,7 +120,8 @@ fn gap(window: &PacketWindow<'_>, base: i64, room: impl Fn(f64) -> f64) -> Optio
     Some(Gap { forward: Envelope::new(forward.map(out))?, reverse: Envelope::new(reverse.map(out))? })
 }
 
-/// The median of u, saturated: a base near all the ordinates, which one wild stamp cannot move.
+/// Returns the median of u, saturated: a base near all ordinates that a single wrong stamp does not
+/// affect.
 fn base(window: &PacketWindow<'_>) -> Option<i64> {
     let mut ordinates: Vec<i64> =
         window.forward.iter().map(|p| p.received.as_ns().saturating_sub(p.sent.as_ns())).collect();

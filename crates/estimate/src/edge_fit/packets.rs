@@ -22,11 +22,11 @@ pub(super) struct Packet {
     pub(super) x: f64,
     /// u − base, or base − l, ns.
     pub(super) y: f64,
-    /// How far the constraint may be relaxed, ns.
+    /// Amount by which the constraint may be relaxed, ns.
     pub(super) slack: f64,
 }
 
-/// The packets of a window in order of exchange, per direction two of each exchange, or one whose
+/// The packets of a window in order of exchange: two per direction and exchange, or one if its
 /// partner was lost.
 #[derive(Clone, Debug)]
 pub(super) struct Packets {
@@ -34,18 +34,18 @@ pub(super) struct Packets {
     pub(super) reverse: Vec<Packet>,
     /// Subtracted from all ordinates, ns.
     pub(super) base: i64,
-    /// Where the stamps were taken.
+    /// Stamp source.
     pub(super) stamp: StampSource,
     /// Mean purity weight.
     pub(super) purity: f64,
-    /// Exchanges left out: other stamp source, or not of this edge.
+    /// Exchanges skipped because of another stamp source or another edge.
     pub(super) left_out: u32,
-    /// How many packets of either direction belong to each exchange.
+    /// Number of packets per direction of each exchange.
     counts: Vec<[u8; 2]>,
 }
 
 impl Packets {
-    /// The packets of the best stamp source; None when there is no exchange.
+    /// Returns the packets of the best stamp source; `None` if there is no exchange.
     pub(super) fn new(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<Self> {
         let own = || window.exchanges.iter().filter(|exchange| exchange.edge == window.edge);
         let stamp = best_source(own())?;
@@ -79,12 +79,12 @@ impl Packets {
         Some(packets)
     }
 
-    /// How many exchanges there are.
+    /// Returns the number of exchanges.
     pub(super) fn exchanges(&self) -> usize {
         self.counts.len()
     }
 
-    /// The packets of each exchange, by direction; none is empty.
+    /// Returns the packets of each exchange, by direction; none is empty.
     pub(super) fn by_exchange(&self) -> impl Iterator<Item = [&[Packet]; 2]> {
         let (mut forward, mut reverse) = (&self.forward[..], &self.reverse[..]);
         self.counts.iter().map(move |&[of_forward, of_reverse]| {
@@ -97,12 +97,12 @@ impl Packets {
     }
 }
 
-/// How many packets of each direction arrived.
+/// Returns the number of packets that arrived in each direction.
 fn arrived(exchange: &Exchange) -> [usize; 2] {
     [exchange.forward_is_whole(), exchange.reverse_is_whole()].map(|whole| if whole { 2 } else { 1 })
 }
 
-/// How far the coded pairs' gaps changed, of the pairs that are whole.
+/// Returns the changes of spacing of the complete coded pairs.
 fn gap_changes(exchange: &Exchange) -> [Option<Duration>; 2] {
     [
         exchange.forward_is_whole().then(|| exchange.forward_gap_change()),
@@ -110,7 +110,7 @@ fn gap_changes(exchange: &Exchange) -> [Option<Duration>; 2] {
     ]
 }
 
-/// The best source that has enough exchanges, or else the most common one.
+/// Returns the best source with enough exchanges, otherwise the most common one.
 fn best_source<'a>(exchanges: impl Iterator<Item = &'a Exchange>) -> Option<StampSource> {
     let mut counts = SOURCES.map(|source| (source, 0usize));
     for exchange in exchanges {
@@ -124,7 +124,7 @@ fn best_source<'a>(exchanges: impl Iterator<Item = &'a Exchange>) -> Option<Stam
     enough.or(common).map(|(source, _)| *source)
 }
 
-/// The median of u: a base near all the ordinates, which one wild stamp cannot move.
+/// Returns the median of u: a base near all ordinates that a single wrong stamp does not affect.
 fn median_ordinate(exchanges: &[&Exchange]) -> i64 {
     let mut ordinates: Vec<i64> = exchanges.iter().map(|e| e.forward()[0].1.as_ns()).collect();
     upper_median_by(&mut ordinates, i64::cmp).unwrap_or(0)
@@ -137,8 +137,8 @@ fn with_slack(pair: [(f64, f64); 2], epsilon: f64) -> [Packet; 2] {
     [of(pair[0], change > 0.0), of(pair[1], change < 0.0)]
 }
 
-/// Best first.
+/// Sources, best first.
 const SOURCES: [StampSource; 3] = [StampSource::Hardware, StampSource::Kernel, StampSource::User];
 
-/// A source with this many exchanges is preferred to a poorer one with more.
+/// A source with this many exchanges is preferred to a less accurate one with more.
 const ENOUGH: usize = 8;

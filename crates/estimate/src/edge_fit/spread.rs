@@ -23,9 +23,9 @@ use super::hull::Point;
 use super::packets::Packet;
 use crate::statistics::{MOMENT_NS, lowest_by_moment};
 
-/// What the spread of the packets says.
+/// Evidence from the spread of the packets.
 pub(super) struct Spread {
-    /// Mean spacing of the lowest packets, ns; None with fewer than [`MOMENTS_MIN`] moments.
+    /// Mean spacing of the lowest packets, ns; `None` with fewer than [`MOMENTS_MIN`] moments.
     spacing: Option<f64>,
     /// Mean of x, ns.
     center: f64,
@@ -35,15 +35,15 @@ pub(super) struct Spread {
 
 /// The line and what bounds its covariance.
 pub(super) struct Constraints {
-    /// Whether packets, and not only the limit, determined the slope.
+    /// True if packets, and not only the limit, determined the slope.
     pub(super) slope_bounded: bool,
     /// Feasible slopes.
     pub(super) slopes: [f64; 2],
-    /// Feasible intercepts at x = 0, ns; infinite when nothing is feasible.
+    /// Feasible intercepts at x = 0, ns; infinite if nothing is feasible.
     pub(super) intercepts: [f64; 2],
     /// The larger of the rounding of the stamps and of the result, ns.
     pub(super) quantum: f64,
-    /// Whether the packets were straightened: what the bend is uncertain by moves the intercept.
+    /// True if the packets were straightened: the uncertainty of the bend shifts the intercept.
     pub(super) bent: bool,
 }
 
@@ -83,8 +83,8 @@ impl Spread {
     }
 }
 
-/// The mean spacing of the lowest packets at slope b, ns; None with fewer than [`MOMENTS_MIN`]
-/// moments.
+/// Returns the mean spacing of the lowest packets at slope b, ns; `None` with fewer than
+/// [`MOMENTS_MIN`] moments.
 pub(super) fn mean_spacing(packets: &[Packet], b: f64) -> Option<f64> {
     let heights = packets.iter().map(|packet| (packet.x, packet.y + packet.slack - b * packet.x));
     let sorted = lowest_by_moment(heights, MOMENT_NS);
@@ -100,7 +100,7 @@ pub(crate) fn shift_covariance([a, ab, b]: [f64; 3], dx: f64) -> [f64; 3] {
     [a + dx * (2.0 * ab + dx * b), ab + dx * b, b]
 }
 
-/// The points of packets, relaxed.
+/// Returns the points of packets, relaxed.
 pub(super) fn points(packets: &[Packet]) -> impl Iterator<Item = Point> {
     packets.iter().map(|packet| (packet.x, packet.y + packet.slack))
 }
@@ -115,5 +115,5 @@ const BENT: f64 = 1.5;
 /// sd(b)·sd(x), in mean spacings.
 const SPACINGS_SLOPE: f64 = 1.7;
 
-/// Fewest moments whose spacing is worth looking at.
+/// Fewest moments whose spacing is meaningful.
 const MOMENTS_MIN: usize = 3;

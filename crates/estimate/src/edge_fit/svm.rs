@@ -18,26 +18,26 @@
 //! Why it is only a baseline: the margin is Euclidean in scaled units and outliers move it, so its
 //! line depends on the queues far from the gap, which carry no information about the floor.
 
-/// What one step of a feature is.
+/// Units of the features.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Units {
-    /// Of time, ns. Small against the window: the slope is free. As large as the window: it is
-    /// shrunk towards the trend.
+    /// Unit of time, ns. If small compared with the window, the slope is free; if as large as the
+    /// window, it is shrunk towards the trend.
     pub x_ns: f64,
-    /// Of the measured difference, ns. Small against the gap between the classes: the margin is
-    /// hard. Large: it is soft.
+    /// Unit of the measured difference, ns. If small compared with the gap between the classes, the
+    /// margin is hard; if large, it is soft.
     pub y_ns: f64,
-    /// The constant feature: by how much the bias is enlarged, so that its part of |v|² shrinks by
-    /// the square.
+    /// The constant feature: factor by which the bias is enlarged, so that its part of |v|² shrinks
+    /// by the square.
     pub bias: f64,
 }
 
 /// One point: time since the window's midpoint and the measured difference above a base, ns.
 pub type Point = (f64, f64);
 
-/// Intercept, ns, and slope, ns per ns, of the separating line. `trend` (intercept and slope) is
-/// taken out first and put back. None when a class is empty or no line separates by y. The slope is
-/// not limited.
+/// Returns intercept, ns, and slope, ns per ns, of the separating line. `trend` (intercept and
+/// slope) is subtracted first and added back. `None` if a class is empty or no line separates by y.
+/// The slope is not limited.
 ///
 /// ```
 /// use probe_sync_estimate::edge_fit::svm::{Units, separating_line};
@@ -66,7 +66,7 @@ pub fn separating_line(forward: &[Point], reverse: &[Point], trend: (f64, f64), 
     (v2 > 0.0 && slope.is_finite() && intercept.is_finite()).then_some((intercept, slope))
 }
 
-/// The minimum over v for samples that carry their class as sign.
+/// Returns the minimum over v for samples that carry their class as sign.
 fn train(samples: &[[f64; 3]]) -> [f64; 3] {
     let mut v = [0.0; 3];
     let mut width = WIDTH_MAX;
@@ -152,15 +152,15 @@ fn dot(a: &[f64; 3], b: &[f64; 3]) -> f64 {
 /// C of the soft margin, as in the paper.
 const PENALTY: f64 = 1.0;
 
-/// The first width over which the hinge is rounded, in margins: at v = 0 every point lies within,
-/// which makes the first step one of least squares.
+/// First width over which the hinge is rounded, in margins: at v = 0 every point lies within, so
+/// that the first step is one of least squares.
 const WIDTH_MAX: f64 = 16.0;
 
 /// The last width.
 const WIDTH_MIN: f64 = 1e-4;
 
-/// By how much the width shrinks from stage to stage. Smaller factors lose Newton's method its fast
-/// region.
+/// Factor by which the width shrinks from stage to stage. With smaller factors Newton's method
+/// leaves its region of fast convergence.
 const WIDTH_STEP: f64 = 0.25;
 
 /// Newton's method needs two to six per width.

@@ -41,20 +41,20 @@ use super::verdict::{Break, Verdict};
 use super::view::RoundView;
 use crate::statistics::median;
 
-/// What is known of every clock.
+/// State of every clock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clocks {
     tracks: Vec<Track>,
     reference: Option<Suspicion>,
-    /// As [`Track::fell_ns`], of the reference.
+    /// See [`Track::fell_ns`], for the reference.
     reference_fell_ns: f64,
-    /// Of offset and rate.
+    /// Scales of offset and rate.
     scales: [Scale; 2],
     events: Events,
 }
 
 impl Clocks {
-    /// Compares the round with what was predicted.
+    /// Compares the round with the predictions.
     pub(super) fn compare(
         &mut self,
         view: &RoundView<'_>,
@@ -108,8 +108,9 @@ impl Clocks {
         Comparison { innovations, measured, jumps, own_jumps, broken, common, shared, alone, back: heard.back.clone() }
     }
 
-    /// One node alone is no majority; but where the reference saw itself step, and the node seems
-    /// to have stepped back by as much, that was it.
+    /// Checks for a step of the reference if only one node is measured. One node is no majority;
+    /// but if the reference saw itself step, and the node seems to have stepped back by the same
+    /// amount, the reference stepped.
     fn seen_by_reference(&self, view: &RoundView<'_>, innovations: &[Option<Innovation>]) -> Option<[f64; 2]> {
         let suspicion = self.reference.filter(|suspicion| suspicion.broken)?;
         let mut judged = innovations.iter().enumerate().filter_map(|(node, i)| Some((node, i.filter(|i| i.judged)?)));
@@ -120,8 +121,8 @@ impl Clocks {
         sure.then_some(if own == 0.0 { innovation.off } else { [-seen, 0.0] })
     }
 
-    /// Jumps between the first two windows of clocks, before any filter can judge. Most by the same
-    /// amount: the reference's.
+    /// Judges jumps between the first two windows of clocks, before any filter can judge. If most
+    /// are equal, the reference jumped.
     fn judge_beginnings(
         &mut self,
         view: &RoundView<'_>,
@@ -161,8 +162,8 @@ impl Clocks {
         }
     }
 
-    /// Names a change that a node shows against the reference. Of one node alone nobody can say
-    /// whose doing it is but the watches of both.
+    /// Reports a change of a node relative to the reference. If there is only one node, the change
+    /// can be attributed only by the watches of both.
     fn name(&self, view: &RoundView<'_>, alone: bool, node: usize, change: Change, verdict: &mut Verdict) {
         let (node, reference) = (NodeId(node as u32), view.reference);
         // A watch may have seen it in the round before packets showed it.
@@ -179,7 +180,7 @@ impl Clocks {
         }
     }
 
-    /// Names what is sure, suspects what is not, and takes the rest in.
+    /// Reports certain faults, records suspicions, and updates the rest.
     pub(super) fn judge(
         &mut self,
         view: &RoundView<'_>,
@@ -226,15 +227,15 @@ impl Clocks {
         self.judge_onsets(view, &taken, judged.len(), compared, verdict);
     }
 
-    /// Learns how far clocks lie from their predictions; what the reference did to all is nobody's
-    /// noise.
+    /// Updates the scales from deviations; what the reference did to all nodes is not noise of a
+    /// node.
     fn learn(&mut self, compared: &Comparison, node: usize) {
         let Some(innovation) = compared.innovations[node] else { return };
         let within = innovation.less(compared.common.unwrap_or_default());
         (0..2).for_each(|k| self.scales[k].learn(within.off[k] / within.deviation[k]));
     }
 
-    /// The node's own window, or its watch, proves a step.
+    /// Records a suspicion if the node's own window, or its watch, proves a step.
     fn suspect_broken(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
         let suspicion = self.tracks[node].suspicion.get_or_insert(Suspicion::broken(view));
         (suspicion.broken, suspicion.jumped) = (true, true);
@@ -242,8 +243,8 @@ impl Clocks {
         self.forget_young(view, node, verdict);
     }
 
-    /// Names the changes of rate that only several rounds together show. Most nodes alike: that was
-    /// the reference. Most, but not alike: all are wild.
+    /// Reports rate changes that only several rounds together show. If most nodes agree, the
+    /// reference changed; if most changed differently, all are wild.
     fn judge_onsets(
         &mut self,
         view: &RoundView<'_>,
@@ -276,7 +277,8 @@ impl Clocks {
         }
     }
 
-    /// The reference's own clock; false while it is suspected, when nothing may be taken in.
+    /// Judges the reference's own clock; returns false while it is suspected, so that nothing may
+    /// be updated.
     fn judge_reference(
         &mut self,
         view: &RoundView<'_>,
@@ -325,7 +327,8 @@ impl Clocks {
         }
     }
 
-    /// The reference is off again: seen from the others, by the opposite of what they are off by.
+    /// Reports the reference if it is off again: as seen from the others, by the opposite of their
+    /// deviation.
     fn name_reference(
         &mut self,
         view: &RoundView<'_>,
@@ -408,8 +411,8 @@ impl Clocks {
         }
     }
 
-    /// A history too short to be judged by does not go on behind a broken window: what the node saw
-    /// itself is all there is.
+    /// Discards a history too short for judgement after a broken window; only what the node saw
+    /// itself is known.
     fn forget_young(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
         let track = &mut self.tracks[node];
         if track.filter.is_none_or(|filter| filter.updates >= UPDATES_MIN) {
@@ -423,7 +426,7 @@ impl Clocks {
         }
     }
 
-    /// The same of all, where it is the reference that was stepped.
+    /// Discards all short histories after a step of the reference.
     fn forget_all_young(&mut self, view: &RoundView<'_>, verdict: &mut Verdict) {
         let mut known = self.tracks.iter().filter_map(|track| track.filter).peekable();
         if known.peek().is_none() || known.any(|filter| filter.updates >= UPDATES_MIN) {
@@ -439,7 +442,7 @@ impl Clocks {
         }
     }
 
-    /// The node is where it was predicted: what was suspected is over.
+    /// Clears the suspicion of a node that is at its prediction.
     fn clear(&mut self, view: &RoundView<'_>, node: usize, alone: bool, verdict: &mut Verdict) {
         let track = &mut self.tracks[node];
         let suspicion = track.suspicion.take().filter(|suspicion| suspicion.broken && suspicion.since < view.round);
@@ -452,12 +455,12 @@ impl Clocks {
     }
 }
 
-/// A change of rate gathered over several rounds: so many. Less than for one round, because one
-/// wild round alone is not enough for it.
+/// Standard deviations for a rate change gathered over several rounds. Fewer than for one round,
+/// because a single wild round is not enough.
 const ONSET_DEVIATIONS: f64 = 6.5;
 
-/// A fault whose rate is off by more than this is a jump of the rate and not a step.
+/// A fault whose rate deviates by more than this is a rate jump, not a step.
 const RATE_JUMP_NS_PER_S: f64 = 50.0;
 
-/// Fewest nodes whose majority can be wild.
+/// Fewest nodes of which a majority can be wild.
 const WILD_MIN: usize = 4;

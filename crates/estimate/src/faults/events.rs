@@ -11,7 +11,7 @@ use super::view::RoundView;
 use crate::motion::NS_PER_S_PER_PPM;
 use crate::window::ClockEvent;
 
-/// The events of the last rounds, oldest first.
+/// Clock events of the last rounds, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Events {
     recent: VecDeque<(RoundId, NodeId, ClockEvent)>,
@@ -25,8 +25,8 @@ impl Events {
         self.recent.extend(view.clock_events.iter().map(|(node, event)| (view.round, *node, *event)));
     }
 
-    /// The steps in ns and the changes of rate in ns/s that a node has seen since a round, added
-    /// up.
+    /// Returns the sums of the steps in ns and of the rate changes in ns/s that a node has seen
+    /// since a round.
     pub(super) fn since(&self, node: NodeId, round: RoundId) -> [f64; 2] {
         let own = self.recent.iter().filter(|(at, of, _)| *of == node && *at >= round);
         own.fold([0.0; 2], |[step, rate], (.., event)| {
@@ -35,18 +35,18 @@ impl Events {
     }
 }
 
-/// Whether a node saw itself stepped by more than a watch's own error.
+/// Returns true if a node saw a step of its own clock larger than a watch's own error.
 pub(super) fn is_step(event: &ClockEvent) -> bool {
     event.step_ns.unsigned_abs() > EVENT_MIN_NS
 }
 
-/// Whether what was measured is what somebody saw, and not something else.
+/// Returns true if the measured change is the one that was seen, and not another.
 pub(super) fn is_same(measured: f64, seen: f64) -> bool {
     seen != 0.0 && (measured - seen).abs() < 0.5 * seen.abs()
 }
 
-/// A step that a node saw itself counts from here on, ns.
+/// Smallest step of a node's own clock that counts, ns.
 const EVENT_MIN_NS: u64 = 1_000;
 
-/// As far back as a change that is named now may have begun.
+/// Number of rounds kept: as far back as a change reported now may have begun.
 const ROUNDS_KEPT: u64 = 8;

@@ -11,15 +11,15 @@ use super::view::RoundView;
 use crate::statistics::{TO_SIGMA, median};
 use crate::window::EdgeAlphaBeta;
 
-/// By how much the margins of a round's edges are below the least so far.
+/// Amounts by which the margins of a round's edges are below their minimum so far.
 pub(super) struct Falls {
     edges: Vec<([usize; 2], f64)>,
-    /// By node: of its own edges, the median, ns.
+    /// Median over the node's own edges, ns, by node.
     own: Vec<f64>,
 }
 
 impl Falls {
-    /// `least_ns` says the least margin of an edge so far; 0 where nothing is known.
+    /// Computes the falls; `least_ns` returns the smallest margin of an edge so far, 0 if unknown.
     pub(super) fn of(view: &RoundView<'_>, least_ns: impl Fn(Edge) -> f64) -> Self {
         let fall = |edge: &EdgeAlphaBeta| {
             let least = least_ns(edge.edge());
@@ -34,8 +34,7 @@ impl Falls {
         Self { edges, own: own.into_iter().map(median).collect() }
     }
 
-    /// What the edges of all others fell by: the median, and what they differ by; nothing unless
-    /// most fell.
+    /// Returns the median fall of the other nodes' edges, plus their spread; zero unless most fell.
     fn of_others(&self, node: usize) -> f64 {
         let others: Vec<f64> =
             self.edges.iter().filter(|(ends, _)| !ends.contains(&node)).map(|(_, fall)| *fall).collect();
@@ -44,13 +43,13 @@ impl Falls {
         if middle > 0.0 { middle + FALL_SPREADS * spread } else { 0.0 }
     }
 
-    /// What an edge would have fallen by, were it like all that share no node with it.
+    /// Returns the fall expected of an edge if it were like all edges that share no node with it.
     pub(super) fn usual_ns(&self, edge: Edge) -> f64 {
         let [a, b] = ends(edge).map(|end| self.of_others(end));
         a.min(b)
     }
 
-    /// By node: what its edges fell by beyond all others.
+    /// Returns by node the fall of its edges beyond that of all others.
     pub(super) fn of_nodes(&self) -> Vec<f64> {
         let beyond = |(node, fall): (usize, &f64)| if *fall > 0.0 { fall - self.of_others(node) } else { *fall };
         self.own.iter().enumerate().map(beyond).collect()
@@ -61,8 +60,8 @@ fn ends(edge: Edge) -> [usize; 2] {
     [edge.src.index(), edge.dst.index()]
 }
 
-/// How much further than the others' median a node's edges may fall, in spreads of theirs.
+/// Spreads by which a node's edges may fall further than the others' median.
 const FALL_SPREADS: f64 = 2.0;
 
-/// Fewest exchanges whose least delay says something under load.
+/// Fewest exchanges for a meaningful smallest delay under load.
 pub(super) const PAIRS_MIN: u32 = 12;

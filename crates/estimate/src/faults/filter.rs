@@ -8,7 +8,7 @@ use super::measured::Measured;
 use super::onset::Taken;
 use crate::kalman::Belief;
 
-/// A clock as it was believed to be at a time of the reference's clock.
+/// The estimated state of a clock at a time of the reference's clock.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Filter {
     pub(super) at_ns: i64,
@@ -17,7 +17,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// From its first measurement.
+    /// Creates a filter from the first measurement.
     pub(super) fn begun(at_ns: i64, measured: &Measured) -> Self {
         let [x, f] = measured.variance;
         Self { at_ns, belief: Belief { state: measured.state, covariance: [x, 0.0, f] }, updates: 1 }
@@ -45,7 +45,7 @@ impl Filter {
         }
     }
 
-    /// Takes a measurement in; how it was, unless rounding has won over it.
+    /// Adds a measurement; returns the result, unless rounding errors dominate.
     pub(super) fn update(&mut self, round: RoundId, at_ns: i64, measured: &Measured) -> Option<Taken> {
         let (predicted, seconds) = (self.predicted(at_ns), self.seconds(at_ns));
         let noise = [measured.variance[0], 0.0, measured.variance[1]];
@@ -58,20 +58,20 @@ impl Filter {
 }
 
 /// Standard deviation of a rate's change after one second that the filter allows for: 0.003 ppm, a
-/// good crystal. Wilder ones show in the scales.
+/// good crystal. Larger ones show in the scales.
 const WANDER_NS_PER_S: f64 = 3.0;
 
-/// Off the prediction: so many standard deviations.
+/// Standard deviations from which a measurement is off the prediction.
 const DEVIATIONS: f64 = 8.0;
 
-/// Smaller steps are not faults, ns.
+/// Smallest step that is a fault, ns.
 const STEP_MIN_NS: f64 = 100.0;
 
-/// Smaller changes of rate are not faults.
+/// Smallest rate change that is a fault, ns/s.
 const RATE_MIN_NS_PER_S: f64 = 30.0;
 
 /// Measurements before a filter judges.
 pub(super) const UPDATES_MIN: u32 = 2;
 
-/// Predictions over more than this are not worth their numbers.
+/// Predictions over more than this are worthless.
 const DAY_NS: i128 = 86_400_000_000_000;

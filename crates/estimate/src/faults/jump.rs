@@ -40,31 +40,31 @@ pub(super) struct Recent {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Window {
     pub(super) round: RoundId,
-    /// Its middle on the reference's clock.
+    /// Midpoint on the reference's clock.
     pub(super) at_ns: i64,
     pub(super) measured: Measured,
 }
 
-/// What a round says of a jump of a node.
+/// Evidence of a round for a jump of a node.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Jump {
-    /// Moved minus what rates explain: over the last interval and over the last two, ns.
+    /// Movement beyond what rates explain, over the last interval and over the last two, ns.
     unexplained_ns: [f64; 2],
-    /// What is no jump of that, ns.
+    /// Part of it that is not a jump, ns.
     allowed_ns: [f64; 2],
-    /// By how much the margins of the node's edges may fall for a bend, ns.
+    /// Fall of the margins of the node's edges that a bend explains, ns.
     fall_ns: f64,
 }
 
 impl Default for Jump {
-    /// Of a node of which too little is known: nothing shows a jump.
+    /// No evidence of a jump: too little is known.
     fn default() -> Self {
         Self { unexplained_ns: [0.0; 2], allowed_ns: [f64::INFINITY; 2], fall_ns: f64::INFINITY }
     }
 }
 
 impl Jump {
-    /// What most nodes say together: of their reference.
+    /// Returns what most nodes have in common, which is due to their reference.
     pub(super) fn of_reference<'a>(nodes: &(impl Iterator<Item = &'a Self> + Clone)) -> Self {
         if nodes.clone().next().is_none() {
             return Self::default();
@@ -77,28 +77,28 @@ impl Jump {
         }
     }
 
-    /// What is left of it when another's is taken away.
+    /// Returns the rest after subtracting another's.
     pub(super) fn less(self, other: &Self) -> Self {
         let [a, b] = [0, 1].map(|k| self.unexplained_ns[k] - other.unexplained_ns[k]);
         Self { unexplained_ns: [a, b], ..self }
     }
 
-    /// Whether there was one, given by how much the margins of the node's edges fell and by how
-    /// much the node is off its prediction, ns. A step within a window makes the margins fall by
-    /// half of itself: they do not show one that is smaller than their fall.
+    /// Returns true if there was a jump, given the fall of the margins of the node's edges and the
+    /// node's deviation from its prediction, ns. A step within a window makes the margins fall by
+    /// half its size, so they do not show one smaller than their fall.
     pub(super) fn is_shown(self, fell_ns: f64, off_ns: f64) -> bool {
         let moved = (0..2).any(|k| self.unexplained_ns[k].abs() > self.allowed_ns[k]);
         moved || fell_ns > self.fall_ns.max(FALL_MIN_NS) && off_ns.abs() > fell_ns
     }
 }
 
-/// Where a clock that was just begun to be followed jumped: between its first two windows.
+/// A jump between the first two windows of a clock.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct FirstJump {
     pub(super) unexplained_ns: f64,
-    /// What rates and noise explain.
+    /// Part explained by rates and noise, ns.
     pub(super) allowed_ns: f64,
-    /// What the packets of both windows leave open besides.
+    /// Further uncertainty from the packets of both windows, ns.
     pub(super) hard_ns: f64,
     /// The second window.
     pub(super) second: Window,
@@ -110,8 +110,8 @@ impl Recent {
         self.windows[KEPT - 1] = Some(window);
     }
 
-    /// As if the reference had always run as it has since `since_ns`: at `now_ns` it seems to have
-    /// moved its nodes by `off`.
+    /// Corrects for a reference that changed at `since_ns`, as if it had always run as it has
+    /// since: at `now_ns` it seems to have moved its nodes by `off`.
     pub(super) fn shift(&mut self, since_ns: i64, now_ns: i64, off: [f64; 2]) {
         for window in self.windows.iter_mut().flatten().filter(|window| window.at_ns < since_ns) {
             let ago = seconds(window.at_ns, now_ns);
@@ -120,7 +120,7 @@ impl Recent {
         }
     }
 
-    /// What the window that has just come says; nothing where there is none before it.
+    /// Returns the evidence of the newest window; none if there is no previous one.
     pub(super) fn judge(mut self, now: Window) -> Jump {
         self.take_in(now);
         let known: Vec<Window> = self.windows.into_iter().flatten().collect();
@@ -139,9 +139,9 @@ impl Recent {
         }
     }
 
-    /// Whether the clock jumped between its first two windows, now that a third bears the second
-    /// out. One window alone stands against two, so the hard intervals must say so too before it is
-    /// a jump: the first window may simply have been bad.
+    /// Returns the jump of the clock between its first two windows, if a third confirms the second.
+    /// One window alone stands against two, so the hard intervals must confirm it too: the first
+    /// window may simply have been bad.
     pub(super) fn first_jump(mut self, now: Window) -> Option<FirstJump> {
         self.take_in(now);
         let known: Vec<Window> = self.windows.into_iter().flatten().collect();
@@ -156,14 +156,14 @@ impl Recent {
     }
 }
 
-/// By how much the rates of some windows differ, ns/s.
+/// Returns the spread of the rates of some windows, ns/s.
 fn spread(known: &[Window]) -> f64 {
     let rates = || known.iter().map(|window| window.measured.state[1]);
     rates().fold(f64::NEG_INFINITY, f64::max) - rates().fold(f64::INFINITY, f64::min)
 }
 
-/// What rates that differ by `spread` within the shortest of `all` intervals, and noise, explain of
-/// a move over some of them, ns.
+/// Returns the movement over some intervals that is explained by noise and by rates that differ by
+/// `spread` within the shortest of `all` intervals, ns.
 fn allowed_ns(of: &[Interval], spread: f64, all: &[Interval]) -> f64 {
     let shortest = all.iter().map(|interval| interval.seconds).fold(f64::INFINITY, f64::min);
     let swing: f64 = of.iter().map(|interval| interval.swing_ns(spread, shortest)).sum();
@@ -171,16 +171,16 @@ fn allowed_ns(of: &[Interval], spread: f64, all: &[Interval]) -> f64 {
     swing + (DEVIATIONS * variance.sqrt()).max(MOVE_MIN_NS)
 }
 
-/// From one time to another, s; never negative.
+/// Returns the time between two instants, s; never negative.
 fn seconds(from_ns: i64, until_ns: i64) -> f64 {
     (i128::from(until_ns) - i128::from(from_ns)).max(0) as f64 * 1e-9
 }
 
-/// From a window to the next.
+/// The interval between two windows.
 #[derive(Copy, Clone, Debug)]
 struct Interval {
     seconds: f64,
-    /// Moved minus what the two rates explain.
+    /// Movement beyond what the two rates explain, ns.
     unexplained_ns: f64,
     variance: f64,
 }
@@ -194,31 +194,31 @@ impl Interval {
         Self { seconds, unexplained_ns: b.state[0] - a.state[0] - explained, variance }
     }
 
-    /// What a change of rate can add: rates spread by `spread` within `shortest` seconds, and
-    /// further where more time passed.
+    /// Returns what a change of rate can add: rates spread by `spread` within `shortest` seconds,
+    /// and further over longer intervals.
     fn swing_ns(&self, spread: f64, shortest: f64) -> f64 {
         let longer = if shortest > 0.0 { (self.seconds / shortest).max(1.0) } else { 1.0 };
         0.5 * self.seconds * spread * longer
     }
 }
 
-/// Windows remembered: what is judged, and two more on which the clock may have swung.
+/// Windows kept: the judged ones, and two more for the clock's normal variation.
 const KEPT: usize = 4;
 
-/// Fewest windows by which a jump is judged, with the one that may show it.
+/// Fewest windows for judging a jump, including the one that may show it.
 const KNOWN_MIN: usize = 3;
 
 /// Random error of a move, in standard deviations.
 const DEVIATIONS: f64 = 8.0;
 
-/// A smaller move is no jump, ns.
+/// Smallest movement that is a jump, ns.
 const MOVE_MIN_NS: f64 = 100.0;
 
-/// What rates explain of a fall of the margins, in units of the spread of rates times the window: a
-/// kink 1/8, and half as much again.
+/// Fall of the margins that rates explain, in units of the spread of rates times the window: a kink
+/// 1/8, and half as much again.
 const FALL_SHARE: f64 = 3.0 / 16.0;
 
-/// Nor is a smaller fall of the margins, ns.
+/// Smallest fall of the margins that counts, ns.
 const FALL_MIN_NS: f64 = 250.0;
 
 #[cfg(test)]

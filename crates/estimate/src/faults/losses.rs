@@ -21,18 +21,18 @@ use super::membership::Heard;
 use super::verdict::Verdict;
 use super::view::RoundView;
 
-/// Loss of late.
+/// Recent losses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Losses {
-    /// Lossy directions, with the round since which they are and whether that was said.
+    /// Lossy directions, with the round since which they are lossy and whether that was reported.
     lossy: BTreeMap<(NodeId, NodeId), Lossy>,
-    /// Who was named and has not recovered.
+    /// Nodes that were reported and have not recovered.
     said_nodes: BTreeSet<NodeId>,
     said_everyone: bool,
-    /// By direction, packets that were received above those that were sent, in the last round: they
-    /// were sent in the one before, or are missing in this one.
+    /// Packets received beyond those sent, by direction, in the last round: they were sent in the
+    /// previous one, or are missing in this one.
     surplus: Surplus,
-    /// The last round, which is still to be judged.
+    /// The last round, not judged yet.
     last: Option<(RoundId, Shares)>,
 }
 
@@ -43,14 +43,14 @@ struct Lossy {
     share: f64,
 }
 
-/// What was sent and what was lost, by direction; edges whose directions are not told apart count
-/// both ways.
+/// Packets sent and lost, by direction; edges whose directions are not distinguished count for
+/// both.
 type Shares = BTreeMap<(NodeId, NodeId), [f64; 2]>;
 
 type Surplus = BTreeMap<(NodeId, NodeId), u64>;
 
 impl Losses {
-    /// The nodes that lost most of their exchanges in this round.
+    /// Returns the nodes that lost most of their exchanges in this round.
     pub(super) fn observe(&mut self, view: &RoundView<'_>, heard: &Heard, verdict: &mut Verdict) -> Vec<bool> {
         // Who is not heard has fallen silent, and is named for that.
         let present = |direction: &(NodeId, NodeId)| {
@@ -69,7 +69,7 @@ impl Losses {
         hard_hit(view)
     }
 
-    /// Judges a round of which the next is known.
+    /// Judges a round once the next one is known.
     fn judge(&mut self, view: &RoundView<'_>, round: RoundId, shares: &Shares, verdict: &mut Verdict) {
         let before = std::mem::take(&mut self.lossy);
         for (direction, [sent, lost]) in shares {
@@ -96,7 +96,7 @@ impl Losses {
         }
     }
 
-    /// Names what is newly sure, as widely as it reaches.
+    /// Reports newly certain losses, at the widest extent that applies.
     fn name(&mut self, view: &RoundView<'_>, shares: &Shares, sure: &[(NodeId, NodeId)], verdict: &mut Verdict) {
         let mean = |of: &[(NodeId, NodeId)], lossy: &BTreeMap<_, Lossy>| {
             let known: Vec<f64> = of.iter().filter_map(|d| lossy.get(d)).map(|lossy: &Lossy| lossy.share).collect();
@@ -135,8 +135,8 @@ impl Losses {
         }
     }
 
-    /// The node most of whose directions are lossy, some of them among `left`; the one with the
-    /// most.
+    /// Returns the node of which most directions are lossy, some of them among `left`; the one with
+    /// the most.
     fn worst_node(&self, nodes: usize, shares: &Shares, left: &[(NodeId, NodeId)]) -> Option<NodeId> {
         let count = |directions: &mut dyn Iterator<Item = &(NodeId, NodeId)>| {
             let mut counts = vec![0usize; nodes];
@@ -186,7 +186,8 @@ fn surplus(view: &RoundView<'_>) -> Surplus {
     more.map(|direction| ((direction.from, direction.to), direction.received - direction.sent)).collect()
 }
 
-/// Nodes that lost more than a twentieth of their exchanges: evidence beside a step, not a fault.
+/// Returns the nodes that lost more than a twentieth of their exchanges: supporting evidence for a
+/// step, not a fault.
 fn hard_hit(view: &RoundView<'_>) -> Vec<bool> {
     let mut counts = vec![[0u64; 2]; view.nodes.len()];
     let mut count = |edge: Edge, pairs: u32, lost: u32| {
@@ -202,8 +203,8 @@ fn hard_hit(view: &RoundView<'_>) -> Vec<bool> {
     counts.iter().map(|[all, gone]| 20 * gone > *all && *gone as f64 >= LOST_MIN).collect()
 }
 
-/// A larger share than this is a fault.
+/// Share of losses above which they are a fault.
 const SHARE: f64 = 0.1;
 
-/// Fewest losses that say something.
+/// Fewest losses that are meaningful.
 const LOST_MIN: f64 = 5.0;

@@ -17,7 +17,7 @@ use super::verdict::Verdict;
 use super::view::RoundView;
 use crate::graph::components::parts;
 
-/// Since when each node is not heard.
+/// Rounds since which each node is missing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Membership {
     nodes: Vec<Seen>,
@@ -26,20 +26,20 @@ pub(super) struct Membership {
 #[derive(Copy, Clone, Debug, Default)]
 struct Seen {
     ever: bool,
-    /// The first round without it.
+    /// First round without the node.
     missing_since: Option<RoundId>,
-    /// Whether that was said.
+    /// True if the absence was reported.
     named: bool,
 }
 
-/// Who is heard in a round.
+/// The nodes heard in a round.
 #[derive(Clone, Debug)]
 pub(super) struct Heard {
-    /// Joined to the reference.
+    /// Nodes joined to the reference.
     pub(super) now: Vec<bool>,
-    /// Heard again after rounds of absence.
+    /// Nodes heard again after rounds of absence.
     pub(super) back: Vec<bool>,
-    /// Number of rounds that a node was missing before this one.
+    /// Number of rounds missed before this one.
     pub(super) missed: Vec<u64>,
 }
 
@@ -87,8 +87,8 @@ impl Membership {
     }
 }
 
-/// One fault for each part that was cut off; the reference's own part, where that is the smaller
-/// one.
+/// Reports one fault for each part that was cut off, or for the reference's own part if that is the
+/// smaller one.
 fn name_lost(part: &[usize], home: usize, lost: &[(usize, RoundId)], verdict: &mut Verdict) {
     let at_home: Vec<usize> = (0..part.len()).filter(|node| part[*node] == home).collect();
     let mut left = lost.to_vec();
@@ -109,7 +109,7 @@ fn fault(kind: FaultKind, nodes: &[usize], size: f64, round: RoundId) -> Fault {
     Fault::new(kind, culprit, if kind == FaultKind::Silent { 0.0 } else { size }, round)
 }
 
-/// The connected part that each node is in, named by one of its nodes.
+/// Returns the connected part of each node, identified by one of its nodes.
 fn connected(view: &RoundView<'_>) -> Vec<usize> {
     let heard = view.edges.iter().filter(|edge| edge.pairs_count > 0);
     parts(view.nodes.len(), heard.map(|edge| [edge.src_node_id.index(), edge.dst_node_id.index()]))

@@ -61,7 +61,7 @@ pub use self::verdict::{Break, Verdict};
 pub use self::view::{DirectionCount, RoundView};
 use crate::window::EdgeAlphaBeta;
 
-/// Looks at a run round by round. Memory is bounded by the nodes and by a million edges.
+/// Watches a run round by round. Memory is bounded by the nodes and by a million edges.
 ///
 /// ```
 /// use probe_sync_estimate::faults::{RoundView, Watch};
@@ -126,7 +126,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks at the next round.
+    /// Judges the next round.
     pub fn observe(&mut self, view: &RoundView<'_>) -> Verdict {
         let mut verdict = Verdict::default();
         let heard = self.membership.observe(view, &mut verdict);
@@ -143,8 +143,8 @@ impl Watch {
     }
 }
 
-/// Lists this round's useless edges, and the edges of clocks that did not continue in the rounds in
-/// which they broke.
+/// Lists this round's useless edges, and the edges of clocks with a break in the rounds in which
+/// they broke.
 fn leave_out(view: &RoundView<'_>, inconsistencies: &Inconsistencies, verdict: &mut Verdict) {
     let now = view.round;
     let touches = |edge: Edge, nodes: &[NodeId]| nodes.contains(&edge.src) || nodes.contains(&edge.dst);

@@ -5,21 +5,22 @@ use serde::{Deserialize, Serialize};
 
 use super::fault::Fault;
 
-/// What the watch says about a round.
+/// Findings of the watch in one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Faults that have become sure.
+    /// Faults that have become certain.
     pub faults: Vec<Fault>,
-    /// Where clocks do not continue, in this round or one of the two before.
+    /// Breaks of clocks, in this round or one of the two before.
     pub breaks: Vec<Break>,
-    /// Edges that say nothing in a round, this one or one of the two before.
+    /// Edges without information in a round: this one or one of the two before.
     pub left_out: Vec<(RoundId, Edge)>,
-    /// Nodes whose estimates of this round must not be used; the reference: nobody's.
+    /// Nodes whose estimates of this round must not be used; if the reference is among them, all
+    /// estimates are invalid.
     pub invalid: Vec<NodeId>,
 }
 
-/// A node's clock does not continue from the round before: it was stepped or restarted. When the
-/// reference steps, everybody else's is broken.
+/// A break: a node's clock was stepped or restarted between two rounds. If the reference steps, all
+/// other clocks have a break.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Break {
     /// The node.

@@ -7,39 +7,39 @@ use crate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 /// Packets of one direction between two nodes during a round.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct DirectionCount {
-    /// The sender.
+    /// Sender.
     pub from: NodeId,
-    /// The receiver.
+    /// Receiver.
     pub to: NodeId,
-    /// Packets that the one sent.
+    /// Packets sent by the sender.
     pub sent: u64,
-    /// Packets that came to the other, copies not counted.
+    /// Packets that arrived, without duplicates.
     pub received: u64,
-    /// By what share of itself the sender's window is longer than the receiver's.
+    /// Share of itself by which the sender's window is longer than the receiver's.
     pub apart: f64,
 }
 
-/// A solved round, as the watch looks at it.
+/// A solved round, as input of the watch.
 #[derive(Copy, Clone, Debug)]
 pub struct RoundView<'a> {
     /// The round, counted from 0; rounds come in order.
     pub round: RoundId,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub reference: NodeId,
-    /// The instant of the solution on the reference's clock.
+    /// Instant of the solution on the reference's clock.
     pub reference_midpoint: Timestamp<Reference>,
     /// The fitted edges.
     pub edges: &'a [EdgeAlphaBeta],
     /// The solution, in order of node.
     pub nodes: &'a [NodeEstimate],
-    /// Whose own windows are in the round, with exchanges or without.
+    /// Nodes whose own windows are in the round, with or without exchanges.
     pub reporting: &'a [NodeId],
-    /// What `graph` left out of it.
+    /// Edges excluded by `graph`.
     pub excluded: &'a [(Edge, String)],
-    /// What nodes saw of their own clocks.
+    /// Events that nodes detected on their own clocks.
     pub clock_events: &'a [(NodeId, ClockEvent)],
-    /// Exchanges lost on edges that have no fit.
+    /// Exchanges lost on edges without a fit.
     pub unfitted: &'a [(Edge, u32)],
-    /// Packets by direction, where they are counted; may be empty.
+    /// Packets by direction, if counted; may be empty.
     pub directions: &'a [DirectionCount],
 }

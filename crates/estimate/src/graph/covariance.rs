@@ -17,9 +17,9 @@
 
 use super::linear::{Block, Laplacian, Pair};
 
-/// Diagonal blocks of the inverse, per node: Var(offset) ns², Cov ns²/s, Var(rate) (ns/s)²; zero
-/// where fixed. `reference` is the node that ties the others down. Above 160 nodes the variances
-/// are estimated upwards and the covariances left at zero.
+/// Returns the diagonal blocks of the inverse, per node: Var(offset) ns², Cov ns²/s, Var(rate)
+/// (ns/s)²; zero if fixed. `reference` is the node to which the others are relative. Above 160
+/// nodes the variances are estimated upwards and the covariances are zero.
 pub fn covariance(laplacian: &Laplacian, reference: usize) -> Vec<Block> {
     let nodes = laplacian.fixed().len();
     if laplacian.free() == 0 {

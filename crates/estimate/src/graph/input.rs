@@ -10,25 +10,25 @@ use crate::window::EdgeAlphaBeta;
 pub struct GraphInput<'a> {
     /// Number of nodes; they are `0..nodes`.
     pub nodes: usize,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub reference: NodeId,
-    /// The window's midpoint M₀ on the reference's clock: the instant at which the offsets hold.
+    /// Midpoint M₀ of the window on the reference's clock: the instant at which the offsets hold.
     pub reference_midpoint: Timestamp<Reference>,
     /// Fitted edges, in any order; the same two nodes may be joined more than once.
     pub edges: &'a [EdgeAlphaBeta],
 }
 
-/// What the solver may assume.
+/// Assumptions of the solver.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct GraphOptions {
     /// Prior standard deviation of an edge's path asymmetry, as a share of its margin.
     pub asymmetry_prior: f64,
-    /// What the prior counts against the loops' evidence, in degrees of freedom.
+    /// Weight of the prior against the evidence of loops, in degrees of freedom.
     pub asymmetry_prior_weight: f64,
-    /// Standard deviation of the asymmetry common to all edges of a node, of the reference too, as
-    /// a share of the median margin. No loop shows it and no number of edges reduces it.
+    /// Standard deviation of the asymmetry common to all edges of a node, including the reference,
+    /// as a share of the median margin. Loops do not show it, and no number of edges reduces it.
     pub common_asymmetry: f64,
-    /// Compute the covariance (the dearest part in large graphs); without it every sigma is
+    /// Compute the covariance (the most expensive part in large graphs); otherwise every sigma is
     /// infinite.
     pub covariance: bool,
 }

@@ -20,7 +20,7 @@ use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 /// Symmetric 2×2 matrix [[a, b], [b, c]] as [a, b, c].
 pub type Block = [f64; 3];
 
-/// Per node: offset in ns, rate in ns per s.
+/// Offset in ns and rate in ns per s of one node.
 pub type Pair = [f64; 2];
 
 /// One edge's equation x_to − x_from = measured, with its weight.
@@ -34,27 +34,27 @@ pub struct Link {
     pub weight: Block,
 }
 
-/// The normal matrix. Nodes that no link reaches must be listed as fixed, as must one node of every
+/// The normal matrix. Nodes without links must be listed as fixed, as must one node of every
 /// component.
 #[derive(Clone, Debug)]
 pub struct Laplacian {
     links: Vec<Link>,
     fixed: Vec<bool>,
-    /// Inverse of each node's diagonal block; zero where fixed.
+    /// Inverse of each node's diagonal block; zero if fixed.
     preconditioner: Vec<Block>,
 }
 
-/// How an iterative solution ended.
+/// Result of an iterative solution.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Convergence {
     /// Steps taken.
     pub steps: usize,
-    /// The tolerance was reached.
+    /// True if the tolerance was reached.
     pub reached: bool,
 }
 
 impl Laplacian {
-    /// The matrix of `links` over `fixed.len()` nodes, where fixed nodes stay at zero.
+    /// Creates the matrix of `links` over `fixed.len()` nodes; fixed nodes stay at zero.
     pub fn new(links: Vec<Link>, fixed: Vec<bool>) -> Self {
         let mut diagonal = vec![[0.0; 3]; fixed.len()];
         for link in &links {
@@ -67,7 +67,7 @@ impl Laplacian {
         Self { links, fixed, preconditioner }
     }
 
-    /// The right side Σ_e (e_j − e_i) W_e z_e of measurements `z`, one per link.
+    /// Returns the right-hand side Σ_e (e_j − e_i) W_e z_e of measurements `z`, one per link.
     pub fn right_side(&self, measured: impl Iterator<Item = Pair>) -> Vec<Pair> {
         let mut sum = vec![[0.0; 2]; self.fixed.len()];
         for (link, z) in self.links.iter().zip(measured) {
@@ -77,20 +77,20 @@ impl Laplacian {
         sum
     }
 
-    /// Solves by dense Cholesky; None when a node is not tied to a fixed one.
+    /// Solves by dense Cholesky; `None` if a node is not connected to a fixed one.
     pub fn solve_dense(&self, right: &[Pair]) -> Option<Vec<Pair>> {
         Some(self.factor()?.solve(right))
     }
 
-    /// The dense Cholesky factor, for many right sides; None when a node is not tied to a fixed
-    /// one.
+    /// Returns the dense Cholesky factor, for many right-hand sides; `None` if a node is not
+    /// connected to a fixed one.
     pub fn factor(&self) -> Option<DenseFactor> {
         let index = self.free_index();
         let factor = self.dense(&index).cholesky()?;
         Some(DenseFactor { factor, index })
     }
 
-    /// The diagonal blocks of the inverse, by dense Cholesky.
+    /// Returns the diagonal blocks of the inverse, by dense Cholesky.
     pub fn inverse_diagonal_dense(&self) -> Option<Vec<Block>> {
         let index = self.free_index();
         let inverse = self.dense(&index).cholesky()?.inverse();
@@ -100,7 +100,7 @@ impl Laplacian {
     }
 
     /// Improves `x` by preconditioned conjugate gradients until the preconditioned residual's norm,
-    /// which is about the error in standard deviations, falls to `tolerance`.
+    /// which approximates the error in standard deviations, falls to `tolerance`.
     pub fn solve_iterative(&self, right: &[Pair], x: &mut [Pair], tolerance: f64, steps_max: usize) -> Convergence {
         let precondition = |residual: &[Pair], scaled: &mut [Pair]| {
             for ((scaled, block), residual) in scaled.iter_mut().zip(&self.preconditioner).zip(residual) {
@@ -111,28 +111,29 @@ impl Laplacian {
         conjugate_gradients(right, x, |x, sum| self.apply(x, sum), precondition, enough, steps_max)
     }
 
-    /// The preconditioned norm of a right side, the measure of `solve_iterative`'s tolerance.
+    /// Returns the preconditioned norm of a right-hand side, as used for `solve_iterative`'s
+    /// tolerance.
     pub fn size(&self, right: &[Pair]) -> f64 {
         dot(right, &self.precondition(right)).max(0.0).sqrt()
     }
 
-    /// Inverse of each node's own diagonal block, a lower bound of its block of the inverse; zero
-    /// where fixed.
+    /// Returns the inverse of each node's own diagonal block, a lower bound of its block of the
+    /// inverse; zero if fixed.
     pub fn local_inverse(&self) -> &[Block] {
         &self.preconditioner
     }
 
-    /// The links.
+    /// Returns the links.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// Which nodes stay at zero.
+    /// Returns which nodes are fixed at zero.
     pub fn fixed(&self) -> &[bool] {
         &self.fixed
     }
 
-    /// Number of free nodes.
+    /// Returns the number of free nodes.
     pub fn free(&self) -> usize {
         self.fixed.iter().filter(|fixed| !**fixed).count()
     }
@@ -150,7 +151,7 @@ impl Laplacian {
         self.preconditioner.iter().zip(residual).map(|(block, residual)| times(*block, *residual)).collect()
     }
 
-    /// Forces on fixed nodes have no effect.
+    /// Zeroes the forces on fixed nodes.
     fn release(&self, sum: &mut [Pair]) {
         for (sum, _) in sum.iter_mut().zip(&self.fixed).filter(|(_, fixed)| **fixed) {
             *sum = [0.0; 2];
@@ -200,7 +201,7 @@ pub struct DenseFactor {
 }
 
 impl DenseFactor {
-    /// Solves for one right side; fixed nodes stay at zero.
+    /// Solves for one right-hand side; fixed nodes stay at zero.
     pub fn solve(&self, right: &[Pair]) -> Vec<Pair> {
         let mut vector = DVector::from_iterator(
             2 * self.index.iter().flatten().count(),
@@ -211,14 +212,14 @@ impl DenseFactor {
     }
 }
 
-/// The inverse of a positive definite block, or None.
+/// Returns the inverse of a positive definite block.
 pub fn inverse([a, b, c]: Block) -> Option<Block> {
     let determinant = a * c - b * b;
     let positive = a > 0.0 && c > 0.0 && determinant > 0.0 && determinant.is_finite();
     positive.then(|| [c / determinant, -b / determinant, a / determinant])
 }
 
-/// Block times pair.
+/// Multiplies a block by a pair.
 pub(crate) fn times([a, b, c]: Block, [x, y]: Pair) -> Pair {
     [a * x + b * y, b * x + c * y]
 }

@@ -80,7 +80,7 @@ use crate::window::EdgeAlphaBeta;
 /// ```
 ///
 /// # Errors
-/// When the reference or an edge names a node that does not exist.
+/// Returns an error if the reference or an edge names a node that does not exist.
 pub fn solve(input: &GraphInput<'_>, options: &GraphOptions) -> Result<GraphSolution, Error> {
     check(input)?;
     let mut problem = Problem::new(input, options);
@@ -122,7 +122,7 @@ fn check(input: &GraphInput<'_>) -> Result<(), Error> {
     }
 }
 
-/// Rounds of exclusion. What is still contradictory then gets no hard interval.
+/// Rounds of exclusion. Nodes that still have contradictions then get no hard interval.
 const ATTEMPTS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use super::linear::{Laplacian, Link, Pair, inverse, times};
 use crate::statistics::{TO_SIGMA, median};
 use crate::window::EdgeAlphaBeta;
 
-/// A round under way.
+/// A round being solved.
 pub(super) struct Problem {
     pub(super) options: GraphOptions,
     pub(super) reference: usize,

@@ -19,7 +19,7 @@ use crate::window::NodeEstimate;
 pub struct GraphSolution {
     /// Every node, in order of its id.
     pub nodes: Vec<NodeEstimate>,
-    /// Edges left out, each with the reason.
+    /// Excluded edges, each with the reason.
     pub excluded: Vec<(Edge, String)>,
     /// The edge, of those used, with the largest normalised residual, and that residual in ns.
     pub worst_edge: Option<(Edge, f64)>,
@@ -27,29 +27,29 @@ pub struct GraphSolution {
     pub asymmetry_sd_ns: f64,
     /// Reweightings, over all attempts.
     pub iterations: u32,
-    /// Steps of the iterative solver, over all attempts; 0 when the dense solver served.
+    /// Steps of the iterative solver, over all attempts; 0 if the dense solver was used.
     pub solver_steps: u32,
     /// Nodes whose estimate was moved into the hard interval.
     pub clamped: u32,
-    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a timestamp is
-    /// wrong.
+    /// Cycles of edges with contradictory hard bounds: a clock stepped or a timestamp is wrong.
     pub negative_cycles: Vec<Vec<Edge>>,
-    /// What the independent loops of the graph close to.
+    /// Residuals of the graph's independent loops.
     pub loops: LoopSummary,
 }
 
 /// Residuals around the loops that each edge outside the spanning tree closes.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct LoopSummary {
-    /// How many there are.
+    /// Number of loops.
     pub count: u32,
     /// Root mean square of the sum of beta around the loop, ns.
     pub rms_ns: f64,
-    /// The loop with the largest sum, named by its closing edge, and that sum, ns.
+    /// The loop with the largest sum, identified by its closing edge, and that sum, ns.
     pub worst: Option<(Edge, f64)>,
 }
 
-/// The report. `intervals` is None when contradictions remained: then nothing is claimed.
+/// Creates the solution. `intervals` is `None` if contradictions remained; then no hard intervals
+/// are given.
 pub(super) fn collect(
     problem: Problem,
     intervals: Option<Intervals>,

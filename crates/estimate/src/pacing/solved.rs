@@ -9,7 +9,7 @@ use super::{Pacer, PacingRound, PacingStep};
 use crate::round::SolvedRound;
 
 impl Pacer {
-    /// Looks at a solved round that was measured at the pace in force, and decides the next.
+    /// Judges a solved round that was measured at the current pace, and decides the next pace.
     pub fn after(&mut self, round: &SolvedRound) -> PacingStep {
         let data = &round.data;
         let seen = data.clock_events.iter().map(|(node, _)| node);

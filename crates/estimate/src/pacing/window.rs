@@ -16,7 +16,7 @@ use super::{Pacer, PacingRound};
 use crate::window::NodeEstimate;
 
 impl Pacer {
-    /// Chooses the next window's length, and returns by what it changes.
+    /// Chooses the next window's length, and returns the factor by which it changes.
     pub(super) fn next_window(&mut self, round: &PacingRound<'_>, error_budgets: &[(NodeId, ErrorBudget)]) -> f64 {
         let bend_ppm = self.bend_ppm(round);
         let (Some([shortest, longest]), Some(window)) = (self.options.window, self.window_ns) else { return 1.0 };
@@ -40,8 +40,8 @@ impl Pacer {
         next as f64 / window.max(1) as f64
     }
 
-    /// The largest change of a node's rate since the last round, ppm, as far as the rates' own
-    /// noise does not explain it.
+    /// Returns the largest change of a node's rate since the last round, ppm, beyond what the
+    /// rates' own noise explains.
     fn bend_ppm(&mut self, round: &PacingRound<'_>) -> f64 {
         let sound = |node: &&NodeEstimate| node.reachable && !round.disturbed.contains(&node.node_id);
         let mut rates = vec![None; round.nodes.len()];

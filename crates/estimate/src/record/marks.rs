@@ -15,17 +15,17 @@ use std::fmt::{self, Display};
 use probe_sync_time::{NodeId, System, TimeNamespace, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The folder of a run in which its processes leave their marks.
+/// Folder of a run in which its processes write their marks.
 pub const MARKS_FOLDER: &str = "marks";
 
-/// What tells one process's marks from all others': drawn at random when it begins. As text 16
-/// hexadecimal digits.
+/// Distinguishes one process's marks from all others: drawn at random when the process begins. As
+/// text, 16 hexadecimal digits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MarkToken(pub u64);
 
 impl MarkToken {
-    /// The token that a text of 16 digits states; None for any other text.
+    /// Parses a token of 16 digits; `None` for any other text.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let text = Some(text).filter(|text| text.len() == TOKEN_DIGITS && text.iter().all(digit))?;
@@ -53,50 +53,48 @@ impl From<MarkToken> for String {
     }
 }
 
-/// The first line of a file of marks: whose they are.
+/// Header line of a file of marks: the process that wrote them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarksHeader {
-    /// The process's.
+    /// Token of the process.
     pub token: MarkToken,
-    /// The process's rank in the run's session.
+    /// Rank of the process in the run's session.
     pub rank: u32,
-    /// Ranks in it.
+    /// Number of ranks in the session.
     pub world_size: u32,
-    /// The node that it is, or follows: the clock that the readings are of.
+    /// The rank's node, or the node that it follows, whose clock the readings are from.
     pub node_id: NodeId,
-    /// Its host.
+    /// Host name.
     #[serde(deserialize_with = "super::read_plain_name")]
     pub hostname: String,
-    /// Which boot of it.
+    /// Boot id of the host.
     pub boot_id: String,
-    /// The process's number there.
+    /// Process id on the host.
     pub pid: u32,
-    /// By how much its time namespace moves the clocks that count from the machine's start; None
-    /// where it does not.
+    /// Offsets of its time namespace in the clocks that count from boot; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_namespace: Option<TimeNamespace>,
 }
 
-/// Another line: one mark.
+/// Any other line: one mark.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkRecord {
-    /// Its number, which no other mark of the process has.
+    /// Number of the mark, unique in the process.
     pub mark: u64,
-    /// The node's system clock before the event was entered.
+    /// System clock of the node before the event was entered.
     #[serde(rename = "before_ns")]
     pub before: Timestamp<System>,
-    /// And after.
+    /// System clock of the node after the event was entered.
     #[serde(rename = "after_ns")]
     pub after: Timestamp<System>,
 }
 
-/// The name of a mark's event: `probe_sync.mark#0123456789abcdef.17`.
+/// Returns the name of a mark's event: `probe_sync.mark#0123456789abcdef.17`.
 pub fn mark_name(token: MarkToken, number: u64) -> String {
     format!("{MARK_PREFIX}{token}.{number}")
 }
 
-/// The token and the number that an event's name states, if it is a mark's: what [`mark_name`]
-/// makes and nothing else.
+/// Parses token and number from an event's name, if it has the exact form of [`mark_name`].
 pub fn parse_mark_name(name: &[u8]) -> Option<(MarkToken, u64)> {
     let rest = name.strip_prefix(MARK_PREFIX.as_bytes())?;
     let (token, rest) = rest.split_at_checked(TOKEN_DIGITS)?;
@@ -106,13 +104,13 @@ pub fn parse_mark_name(name: &[u8]) -> Option<(MarkToken, u64)> {
     Some((MarkToken::parse(token)?, number))
 }
 
-/// The name of a process's file in [`MARKS_FOLDER`]: `rank3-0123456789abcdef.jsonl`. The rank is
-/// for people.
+/// Returns the name of a process's file in [`MARKS_FOLDER`]: `rank3-0123456789abcdef.jsonl`. The
+/// rank is for human readers.
 pub fn marks_file(rank: u32, token: MarkToken) -> String {
     format!("rank{rank}-{token}{FILE_ENDING}")
 }
 
-/// The token in the name of a file of marks.
+/// Returns the token in the name of a file of marks.
 pub fn token_of_file(name: &str) -> Option<MarkToken> {
     let (rank, token) = name.strip_prefix("rank")?.strip_suffix(FILE_ENDING)?.split_once('-')?;
     let digits = !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit());

@@ -23,63 +23,64 @@ pub use marks::{
 };
 pub use names::{is_invisible, plain_name, read_plain_name};
 
-/// A line of `offsets.jsonl`. The first ten keys are what existing combiners read.
+/// A line of `offsets.jsonl`. The first ten keys are those that existing combiners read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OffsetRecord {
-    /// The round.
+    /// Round of the line.
     pub round_id: RoundId,
-    /// The window, which is the round's number; where lines are closer than rounds, the line's.
+    /// Number of the window, which is that of the round; if lines are closer than rounds, that of
+    /// the line.
     pub window_id: u64,
     /// The window's start on the reference clock.
     #[serde(rename = "window_start_ns")]
     pub window_start: Timestamp<Reference>,
-    /// The window's end on the reference clock; the offset holds at the middle.
+    /// The window's end on the reference clock; the offset holds at the midpoint.
     #[serde(rename = "window_end_ns")]
     pub window_end: Timestamp<Reference>,
-    /// The estimate.
+    /// The node's estimate.
     #[serde(flatten)]
     pub estimate: NodeEstimate,
-    /// The system clock of this node or of the reference was stepped or slewed during the window:
-    /// do not trust the line.
+    /// True if the system clock of this node or of the reference was stepped or slewed during the
+    /// window; do not trust the line.
     #[serde(default)]
     pub clock_disturbed: bool,
-    /// Covariance of the errors of offset and rate, ns·ppm; of smoothed lines.
+    /// Covariance of the errors of offset and rate, ns·ppm; only in smoothed lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset_drift_covariance: Option<f64>,
-    /// Density of the random walk of this clock's rate against the reference's, ns²/s³; of smoothed
-    /// lines. Between two lines an offset is then known to the covariance of both and
-    /// `wander·Δ³·(s(1−s))³/3`.
+    /// Density of the random walk of this clock's rate relative to the reference, ns²/s³; only in
+    /// smoothed lines. Between two lines the variance of an offset follows from both covariances,
+    /// plus `wander·Δ³·(s(1−s))³/3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wander: Option<f64>,
-    /// By how much the rates of this clock and the reference's changed suddenly in the window, ppm,
-    /// as the clock watch saw it.
+    /// Sudden change of the rates of this clock and the reference in the window, ppm, as detected
+    /// by the clock watch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slew_ppm: f64,
-    /// This clock was stepped, not long before the line's time: in its window, or since the line
-    /// before.
+    /// Step of this clock shortly before the line's time: in its window, or since the previous
+    /// line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepRecord>,
-    /// What this round tells late: into which round, this or one of those before, this clock or the
-    /// reference's does not go on.
+    /// Belated finding of this round: the round, this one or an earlier one, before which this
+    /// clock or the reference has a break.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken_into: Option<RoundId>,
 }
 
-/// Between which readings of a clock it was stepped. A clock that was set back may show less after
-/// it.
+/// Readings of a clock between which it was stepped. If the clock was set back, the second may be
+/// smaller.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepRecord {
-    /// The last reading that is known to be before it.
+    /// Last reading known to be before the step.
     #[serde(rename = "after_ns")]
     pub after: Timestamp<System>,
-    /// The first that is known to be after it.
+    /// First reading known to be after the step.
     #[serde(rename = "before_ns")]
     pub before: Timestamp<System>,
 }
 
 impl StepRecord {
-    /// The step of a clock event, if it was one; of one that does not say between which readings,
-    /// over a watch's period.
+    /// Returns the step of a clock event, if it is one; if the event does not state the readings,
+    /// the step spans a watch's period.
     pub fn of_event(event: &ClockEvent) -> Option<Self> {
         let Step { after_ns, before_ns } = Step::seen(event.at.as_ns(), event.step_ns);
         let looks = || [after_ns, before_ns].map(Timestamp::from_ns);
@@ -99,7 +100,7 @@ fn is_zero(ppm: &f64) -> bool {
 }
 
 impl OffsetRecord {
-    /// The lines for one solved round, one a node.
+    /// Returns the lines of one solved round, one per node.
     pub fn of_round(round: &GlobalWindowData) -> impl Iterator<Item = Self> + '_ {
         round.all_nodes.iter().map(|estimate| Self {
             round_id: round.round_id,
@@ -121,7 +122,7 @@ fn events_of(round: &GlobalWindowData, node: NodeId) -> impl Iterator<Item = &Cl
     round.clock_events.iter().filter(move |(of, _)| *of == node).map(|(_, event)| event)
 }
 
-/// The sudden changes of rate of a node's clock and of the reference's in a round, ppm.
+/// Returns the sudden rate changes of a node's clock and of the reference in a round, ppm.
 pub(crate) fn slew_ppm(round: &GlobalWindowData, node: NodeId) -> f64 {
     let concerned = |of: &NodeId| *of == node || *of == round.leader();
     round.clock_events.iter().filter(|(of, _)| concerned(of)).map(|(_, event)| event.slew_ppm.abs()).sum()
@@ -132,26 +133,26 @@ fn broken_into(round: &GlobalWindowData, node: NodeId) -> Option<RoundId> {
     round.watch.breaks.iter().filter(|broken| concerned(broken.node)).map(|broken| broken.round).max()
 }
 
-/// The first line of `offsets.jsonl`.
+/// Header line of `offsets.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OffsetsHeader {
     /// Always true.
     pub meta: bool,
-    /// The nodes in order; empty where nothing is known of them.
+    /// The nodes in order; empty if nothing is known about them.
     #[serde(default)]
     pub nodes: Vec<NodeRecord>,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     #[serde(default = "crate::round::first_node")]
     pub reference: NodeId,
-    /// The launcher's ranks, as each stated itself; empty where they stated none that can be told
-    /// apart.
+    /// The launcher's ranks, as each stated itself; empty if their statements are missing or
+    /// ambiguous.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<RankRecord>,
 }
 
 impl OffsetsHeader {
-    /// Returns which nodes share a host: as the nodes state it, or by their names where one does
-    /// not.
+    /// Returns which nodes share a host: as stated by the nodes, or by their names if one does not
+    /// state it.
     pub fn hosts(&self) -> Hosts {
         if let Some(hosts) = self.nodes.iter().map(|node| node.host).collect::<Option<Vec<NodeId>>>() {
             return Hosts::shared(hosts);
@@ -160,43 +161,42 @@ impl OffsetsHeader {
     }
 }
 
-/// What the first line says of one rank of the launcher: on which node's clock its traces are.
+/// Entry of the header line for one rank of the launcher: the node on whose clock its traces are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankRecord {
-    /// The rank, as its launcher numbers it.
+    /// Rank, as numbered by the launcher.
     pub rank: u32,
-    /// Ranks in the launcher's job. A trace of a job of another size has other ranks.
+    /// Number of ranks in the launcher's job. A trace of a job of another size has other ranks.
     pub world_size: u32,
-    /// Its number among the ranks of its host, where the launcher states one.
+    /// Number among the ranks of its host, if the launcher states one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_rank: Option<u32>,
-    /// Its host.
+    /// Host name.
     #[serde(deserialize_with = "read_plain_name")]
     pub hostname: String,
-    /// The node that it is, or follows.
+    /// The rank's node, or the node that it follows.
     pub node_id: NodeId,
-    /// Who numbered it: two launchers may number the hosts of one job size differently. Runs of
-    /// earlier versions do not say.
+    /// Launcher that numbered it: two launchers may number the hosts of one job size differently.
+    /// Not stated by runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
-    /// By how much its time namespace moves the clocks that count from the machine's start; None
-    /// where it does not.
+    /// Offsets of its time namespace in the clocks that count from boot; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_namespace: Option<TimeNamespace>,
 }
 
-/// Who numbers ranks.
+/// The program that numbers ranks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Launcher {
-    /// The variables `RANK` and `WORLD_SIZE`, by which programs of torch.distributed are numbered
-    /// whoever sets them.
+    /// The variables `RANK` and `WORLD_SIZE`, by which programs of torch.distributed are numbered,
+    /// whichever program sets them.
     Torchrun,
     /// The mpirun of Open MPI.
     OpenMpi,
     /// The srun of Slurm.
     Slurm,
-    /// None: the run numbers its own processes, on one machine.
+    /// No launcher: the run numbers its own processes, on one machine.
     Run,
 }
 
@@ -211,22 +211,22 @@ impl Display for Launcher {
     }
 }
 
-/// In a run's directory, beside `offsets.jsonl` as the run wrote it round by round: the lines of
-/// the run as a whole, which suffice for readers that join them by straight lines.
+/// File in a run's directory next to `offsets.jsonl`, which the run wrote round by round: the lines
+/// of the whole run, smoothed, dense enough for linear interpolation.
 pub const SMOOTHED_OFFSETS: &str = "offsets.smoothed.jsonl";
 
-/// What the first line says of one node. `start_walltime_ns` and `start_gpu_ns` are left out on
+/// Entry of the header line for one node. `start_walltime_ns` and `start_gpu_ns` are omitted on
 /// purpose: programs that join traces read these keys as the start of the PROFILER's session, which
-/// the measurement does not know; older runs wrote its own start there, which is not read.
+/// the measurement does not know; older runs wrote their own start there, which is not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its host.
+    /// Host name.
     #[serde(default, deserialize_with = "names::read_plain_name_if_any")]
     pub hostname: Option<String>,
     /// The node.
     pub node_id: NodeId,
-    /// The first node on the same host, as the boot ids of their kernels (or `--host`) tell. Runs
-    /// of earlier versions do not state it.
+    /// First node on the same host, determined by the boot ids of their kernels (or `--host`). Not
+    /// stated by runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<NodeId>,
 }

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer};
 
-/// Whether a character of a name is not seen, or changes how others are seen: it ends a line, moves
-/// a terminal's cursor, turns the direction of writing or has no width.
+/// Returns true if a character of a name is invisible or changes how others appear: it ends a line,
+/// moves a terminal's cursor, changes the direction of writing or has no width.
 pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -15,8 +15,8 @@ pub fn is_invisible(character: char) -> bool {
         )
 }
 
-/// A name with `?` in the place of each invisible character: it forges no line of an output, and
-/// looks like no other name.
+/// Replaces each invisible character of a name by `?`, so that it cannot forge a line of output or
+/// look like another name.
 ///
 /// ```
 /// use probe_sync_estimate::record::plain_name;
@@ -31,12 +31,12 @@ pub fn plain_name(name: &str) -> Cow<'_, str> {
 /// Reads a name that another process wrote or sent, for `deserialize_with`.
 ///
 /// # Errors
-/// It is no text.
+/// Returns an error if it is not text.
 pub fn read_plain_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     String::deserialize(from).map(|name| plain_name(&name).into_owned())
 }
 
-/// The same where it may be missing.
+/// Reads an optional name in the same way.
 pub(super) fn read_plain_name_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let name = Option::<String>::deserialize(from)?;
     Ok(name.map(|name| plain_name(&name).into_owned()))

@@ -42,41 +42,41 @@ use crate::record::{OffsetRecord, StepRecord};
 #[derive(Clone, Debug)]
 pub struct NodeLines {
     lines: Vec<OffsetRecord>,
-    /// What its own clock showed at the lines that say it, and their places.
+    /// Readings of its own clock at the lines that state one, with the lines' indices.
     readings: Vec<(Timestamp<System>, usize)>,
     out_of_order: usize,
 }
 
-/// What lines say of a node at one moment.
+/// State of a node at one instant, according to its lines.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Known {
-    /// The moment, on the reference clock of the lines.
+    /// The instant, on the reference clock of the lines.
     pub at: Timestamp<Reference>,
-    /// This clock minus the reference, ns.
+    /// This clock minus the reference clock, ns.
     pub offset_ns: f64,
-    /// Rate against the reference, ppm.
+    /// Rate relative to the reference, ppm.
     pub drift_ppm: f64,
     /// Standard deviation of the offset, ns.
     pub sigma_ns: f64,
-    /// The part of it that path asymmetry causes, ns.
+    /// Part of `sigma_ns` due to path asymmetry, ns.
     pub asymmetry_sigma_ns: f64,
     /// Standard deviation of the rate, ppm.
     pub drift_sigma_ppm: f64,
-    /// Covariance of the errors of both, ns·ppm.
+    /// Covariance of the errors of offset and rate, ns·ppm.
     pub offset_drift_covariance: f64,
     /// Density of the random walk of the rate, ns²/s³.
     pub wander: f64,
-    /// The hard interval, ns; infinite where there is none.
+    /// Hard interval, ns; infinite if there is none.
     pub bound_ns: [f64; 2],
-    /// Beside the moment a clock was disturbed.
+    /// True if a clock was disturbed near the instant.
     pub disturbed: bool,
-    /// By how much rates changed suddenly beside the moment, as somebody saw, ppm.
+    /// Sudden rate change detected near the instant, ppm.
     pub slew_ppm: f64,
 }
 
 impl Known {
-    /// Widens the hard interval for a moment that was found by this clock's own reading: the moment
-    /// is as uncertain as the offset, which moves by up to 500 ppm of that.
+    /// Widens the hard interval for an instant that was found from this clock's own reading: the
+    /// instant is as uncertain as the offset, which changes by up to 500 ppm of that.
     fn at_an_uncertain_moment(mut self) -> Self {
         let [low, high] = self.bound_ns;
         let moved = MAX_SKEW * (self.offset_ns - low).max(high - self.offset_ns);
@@ -86,8 +86,9 @@ impl Known {
 }
 
 impl NodeLines {
-    /// Lines of one node. Such as do not follow the one before in time are left out; the step of
-    /// which one tells goes to the first kept line that is not before it.
+    /// Creates the curve of one node. Lines that do not follow the previous one in time are
+    /// dropped; a step that one of them reports is moved to the first kept line that is not before
+    /// it.
     pub fn new(lines: impl IntoIterator<Item = OffsetRecord>) -> Self {
         let mut kept: Vec<OffsetRecord> = Vec::new();
         let mut out_of_order = 0;
@@ -104,32 +105,31 @@ impl NodeLines {
         Self { lines: kept, readings, out_of_order }
     }
 
-    /// The lines.
+    /// Returns the lines.
     pub fn lines(&self) -> &[OffsetRecord] {
         &self.lines
     }
 
-    /// How many lines were left out, because they did not follow the one before in time.
+    /// Returns how many lines were dropped because they did not follow the previous one in time.
     pub fn out_of_order(&self) -> usize {
         self.out_of_order
     }
 
-    /// Until when the node was the reference: the time of its last line before the first that gives
-    /// it an offset, or does not reach it. None when it never was.
+    /// Returns until when the node was the reference: the time of its last line before the first
+    /// that gives it an offset, or does not reach it. `None` if it never was.
     pub fn reference_until(&self) -> Option<Timestamp<Reference>> {
         let is_reference = |line: &&OffsetRecord| line.estimate.reachable && line.estimate.offset_ns == 0.0;
         self.lines.iter().take_while(is_reference).last().map(midpoint)
     }
 
-    /// The first line, of those until a time, that tells of a step of the clock, or that the clock
-    /// does not go on.
+    /// Returns the first line up to this time that reports a step or a break of the clock.
     pub fn first_break(&self, until: Timestamp<Reference>) -> Option<&OffsetRecord> {
         let broken = |line: &&OffsetRecord| line.step.is_some() || line.broken_into.is_some();
         self.lines.iter().find(broken).filter(|line| midpoint(line) <= until)
     }
 
-    /// What is known when the reference shows `at`; None beyond the lines, across a step and beside
-    /// lines that say nothing.
+    /// Returns the state when the reference shows `at`; `None` beyond the lines, across a step and
+    /// next to lines without an estimate.
     pub fn when_reference_shows(&self, at: Timestamp<Reference>) -> Option<Known> {
         let after = self.lines.partition_point(|line| midpoint(line) <= at);
         let before = after.checked_sub(1)?;
@@ -141,8 +141,8 @@ impl NodeLines {
         Some(gap.at(since_ns as f64 * 1e-9 / gap.seconds))
     }
 
-    /// What is known when the node's own clock shows `own`; None where
-    /// [`Self::when_reference_shows`] gives none.
+    /// Returns the state when the node's own clock shows `own`; `None` in the same cases as for
+    /// [`Self::when_reference_shows`].
     pub fn when_it_shows(&self, own: Timestamp<System>) -> Option<Known> {
         // Among all lines one that reaches nobody would end the search in the middle of others.
         let after = self.readings.partition_point(|(shown, _)| *shown <= own);
@@ -172,11 +172,11 @@ impl NodeLines {
     }
 }
 
-/// The lines of a region's node on the timeline of the run among the masters: at each of its own,
-/// and where the master's curve has a line between them. `until` is when the master ceased to be
-/// the region's reference. Lines for which the masters' run says nothing of this master are left
-/// out; returned is how many beside those that are not. A step stands on one line alone: where that
-/// is left out, the next one that is not tells it.
+/// Returns the lines of a region's node on the timeline of the run among the masters: one at each
+/// of its own, and where the master's curve has a line between them. `until` is when the master
+/// ceased to be the region's reference. Lines for which the masters' run has no estimate of this
+/// master are dropped; their number is returned too. A step is reported by one line only: if that
+/// is dropped, by the next one that is kept.
 pub fn compose(node: &NodeLines, master: &NodeLines, until: Timestamp<Reference>) -> (Vec<OffsetRecord>, usize) {
     let mut composed = Vec::new();
     let (mut left_out, mut untold) = (0, Break::default());

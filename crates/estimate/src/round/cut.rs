@@ -12,7 +12,7 @@ use crate::edge_fit::{self, EdgeWindow, FitOptions};
 use crate::statistics::median;
 use crate::window::{ClockEvent, NodeWindowData, PeerPackets, Punctuality};
 
-/// What one window brought to one node.
+/// Results of one window at one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowCut {
     /// The node.
@@ -21,35 +21,36 @@ pub struct WindowCut {
     pub start: Timestamp<System>,
     /// The window's end on this node's clock.
     pub end: Timestamp<System>,
-    /// The out-edges, in order of their destination.
+    /// Out-edges, in order of destination.
     pub edges: Vec<EdgeCut>,
-    /// A disturbance of the system clock, if the node saw it.
+    /// Disturbance of the system clock detected by the node, if any.
     pub clock_event: Option<ClockEvent>,
-    /// Packets by peer, also those that the system refused to send. Empty: they were not counted.
+    /// Packets by peer, including those that the system refused to send. Empty if they were not
+    /// counted.
     pub packets: Vec<PeerPackets>,
 }
 
-/// What one window brought on one edge.
+/// Results of one window on one edge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EdgeCut {
     /// The edge.
     pub edge: Edge,
-    /// The exchanges that finished.
+    /// Finished exchanges.
     pub exchanges: Vec<Exchange>,
-    /// How many were given up.
+    /// Number of exchanges given up.
     pub lost: u32,
-    /// What all stamps of the source and of the destination may be wrong by because they were
-    /// converted from an interface's clock, ns.
+    /// Bounds of the errors that the conversion of an interface's clock causes in all stamps of the
+    /// source and of the destination, ns.
     pub stamp_errors_ns: [f64; 2],
 }
 
 impl WindowCut {
-    /// The middle of the window on the node's own clock, where x of its edges is 0.
+    /// Returns the midpoint of the window on the node's own clock, where x of its edges is 0.
     pub fn midpoint(&self) -> Timestamp<System> {
         self.start.midpoint(self.end)
     }
 
-    /// The edges as the fits take them.
+    /// Returns the edges as input for the fits.
     pub fn edge_windows(&self) -> impl Iterator<Item = EdgeWindow<'_>> {
         let midpoint = self.midpoint();
         self.edges.iter().map(move |EdgeCut { edge, exchanges, lost, stamp_errors_ns }| EdgeWindow {
@@ -62,7 +63,7 @@ impl WindowCut {
     }
 }
 
-/// Fits every edge of a cut window; also how many exchanges no fit used.
+/// Fits every edge of a window; also returns the number of exchanges that no fit used.
 pub fn fit_window(
     cut: &WindowCut,
     round_id: RoundId,

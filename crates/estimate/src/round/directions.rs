@@ -18,9 +18,9 @@ use probe_sync_time::{Edge, NodeId};
 use crate::faults::DirectionCount;
 use crate::window::{NodeWindowData, PeerPackets};
 
-/// What passed each way between the nodes of a round. A node that is absent, or recorded before
-/// packets were counted, says nothing; one that counted others and not this sender received
-/// nothing.
+/// Returns the packets in each direction between the nodes of a round. Nothing is known about a
+/// node that is absent, or was recorded before packets were counted; one that counted others but
+/// not this sender received nothing.
 pub fn directions(windows: &[NodeWindowData], nodes: usize) -> Vec<DirectionCount> {
     let mut counted: BTreeMap<NodeId, (&NodeWindowData, BTreeMap<NodeId, u64>)> = BTreeMap::new();
     for window in windows.iter().filter(|window| !window.packets.is_empty()) {
@@ -41,17 +41,17 @@ pub fn directions(windows: &[NodeWindowData], nodes: usize) -> Vec<DirectionCoun
     all
 }
 
-/// By what share of itself the sender's window is longer than the receiver's; 0 where it is not. A
-/// window that only lies later has at its end too few what it had too many at its beginning.
+/// Returns the share of itself by which the sender's window is longer than the receiver's, or 0. A
+/// window that is only later lacks at its end what it has in excess at its beginning.
 ///
-/// By hand: the receiver's window of 1 s begins 0.3 s late and ends with the sender's: of the
+/// Example: the receiver's window of 1 s begins 0.3 s late and ends with the sender's, so of the
 /// packets of 1 s it counted those of 0.7 s.
 fn apart(sender: &NodeWindowData, receiver: &NodeWindowData) -> f64 {
     let length = |window: &NodeWindowData| (window.window_end - window.window_start).as_ns() as f64;
     (1.0 - length(receiver) / length(sender).max(1.0)).clamp(0.0, 1.0)
 }
 
-/// Losses on edges that have no fit.
+/// Returns the losses on edges without a fit.
 pub fn unfitted(windows: &[NodeWindowData], nodes: usize) -> Vec<(Edge, u32)> {
     let of_node = |window: &NodeWindowData| {
         let src = window.node_id;

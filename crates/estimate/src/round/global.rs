@@ -11,70 +11,71 @@ use crate::window::{ClockEvent, NodeEstimate};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "GlobalWindowKeys", into = "GlobalWindowKeys")]
 pub struct GlobalWindowData {
-    /// The round, which is the window's number and the broadcast's too; a gap means that a decision
-    /// was missed.
+    /// The round, whose number is also that of the window and of the broadcast; a gap means that a
+    /// decision was missed.
     pub round_id: RoundId,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub reference: NodeId,
-    /// The reference was gone before this round: its timeline goes on by the clock of this node,
-    /// and every sigma says how sure that is.
+    /// Node whose clock carries the timeline of a reference that was lost before this round; every
+    /// sigma includes the resulting uncertainty.
     pub carried_by: Option<NodeId>,
     /// The window's start on the reference clock.
     pub window_start: Timestamp<Reference>,
-    /// The window's end on the reference clock. The offsets hold at the middle.
+    /// The window's end on the reference clock. The offsets hold at the midpoint.
     pub window_end: Timestamp<Reference>,
-    /// Every node of the run, in order of `node_id`; in the part that a rank of a large group is
-    /// sent ([`Self::part_of`]) the reference and its own.
+    /// Every node of the run, in order of `node_id`; in the part sent to a rank of a large group
+    /// ([`Self::part_of`]), only the reference and the rank's own node.
     pub all_nodes: Vec<NodeEstimate>,
-    /// Edges left out, each with the reason.
+    /// Excluded edges, each with the reason.
     pub excluded_edges: Vec<(Edge, String)>,
     /// The edge with the largest normalised residual, and that residual in ns.
     pub worst_edge: Option<(Edge, f64)>,
-    /// Standard deviation of the paths' asymmetry as the graph's loops show it, for an edge of
-    /// median margin, ns.
+    /// Standard deviation of path asymmetry estimated from the graph's loops, for an edge of median
+    /// margin, ns.
     pub asymmetry_sd_ns: f64,
-    /// Independent loops of the graph, and the root mean square of what theta sums to around them,
-    /// ns.
+    /// Number of independent loops of the graph, and the root mean square of the sum of theta
+    /// around them, ns.
     pub loops: (u32, f64),
     /// Nodes whose estimate was moved into its hard interval.
     pub clamped: u32,
-    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a timestamp is
-    /// wrong.
+    /// Cycles of edges with contradictory hard bounds: a clock stepped or a timestamp is wrong.
     pub contradictions: Vec<Vec<Edge>>,
     /// Nodes whose system clock was disturbed during the window.
     pub clock_events: Vec<(NodeId, ClockEvent)>,
-    /// What the rounds so far say of clocks and paths that went wrong.
+    /// Findings about clocks and paths from the rounds so far.
     pub watch: Verdict,
-    /// What happens next.
+    /// Decision about the next round.
     pub decision: Decision,
 }
 
 impl GlobalWindowData {
-    /// The instant at which the offsets hold: the middle of the window on the reference clock.
+    /// Returns the instant at which the offsets hold: the midpoint of the window on the reference
+    /// clock.
     pub const fn midpoint(&self) -> Timestamp<Reference> {
         self.window_start.midpoint(self.window_end)
     }
 
-    /// The node whose clock the timeline was in this round: the reference, or who carried it.
+    /// Returns the node whose clock was the timeline in this round: the reference, or the node that
+    /// carried it.
     pub fn leader(&self) -> NodeId {
         self.carried_by.unwrap_or(self.reference)
     }
 
-    /// Whether another node than this one was reached: a round without packets, because all paused,
-    /// knows nobody who could carry the timeline on.
+    /// Returns true if a node other than this one was reached: after a round without packets,
+    /// because all paused, no node can carry the timeline on.
     pub fn knows_another_than(&self, leader: NodeId) -> bool {
         self.all_nodes.iter().any(|node| node.reachable && node.node_id != leader)
     }
 
-    /// The estimate of a node; None where this is a part that leaves it out.
+    /// Returns the estimate of a node; `None` if this is a part without it.
     pub fn node(&self, node: NodeId) -> Option<&NodeEstimate> {
         let place = self.all_nodes.binary_search_by_key(&node, |estimate| estimate.node_id).ok()?;
         self.all_nodes.get(place)
     }
 
-    /// What a rank of `node` needs to go on and to convert its own times: the decision, the
-    /// estimates of the node and of the reference, and what disturbed these two. What it says of
-    /// other nodes is empty, and nobody may conclude from that.
+    /// Returns what a rank of `node` needs to continue and to convert its own times: the decision,
+    /// the estimates of the node and of the reference, and the disturbances of these two. All data
+    /// on other nodes is empty and must not be interpreted.
     #[must_use]
     pub fn part_of(&self, node: NodeId) -> Self {
         let concerned = |other: NodeId| other == node || other == self.reference || Some(other) == self.carried_by;
@@ -93,8 +94,8 @@ impl GlobalWindowData {
         }
     }
 
-    /// Whether the node's clock, or the reference's, was disturbed during the window: the system
-    /// said so, or its packets do.
+    /// Returns true if the clock of the node or of the reference was disturbed during the window,
+    /// as reported by the system or shown by packets.
     pub fn clock_disturbed(&self, node: NodeId) -> bool {
         let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == self.leader();
         self.clock_events.iter().map(|(disturbed, _)| disturbed).chain(&self.watch.invalid).any(concerned)
@@ -104,33 +105,34 @@ impl GlobalWindowData {
 /// The master's decision about the next round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When the next window ends, on the reference clock.
+    /// End of the next window, on the reference clock.
     #[serde(rename = "next_window_end_ns")]
     pub next_window_end: Timestamp<Reference>,
-    /// Length of the next window; what counts for a node whose offset is unknown.
+    /// Length of the next window; used by a node whose offset is unknown.
     #[serde(rename = "next_window_ns")]
     pub next_window: Duration,
     /// Gap between exchanges started by one host.
     #[serde(rename = "cadence_ns")]
     pub cadence: Duration,
-    /// The run is over.
+    /// True if the run is over.
     pub stop: bool,
-    /// Edges to probe besides the run's own, all of them: what is missing here is no longer probed.
+    /// All edges to probe in addition to the run's own; those missing here are no longer probed.
     #[serde(default)]
     pub extra_edges: Vec<Edge>,
-    /// The run was asked to end, and the next window is the last one: nobody cuts it short.
+    /// True if the run was asked to end and the next window is the last one, which is not cut
+    /// short.
     #[serde(default)]
     pub closing: bool,
-    /// Nobody starts exchanges in the next window: somebody asked all nodes to pause.
+    /// True if no node starts exchanges in the next window, because a pause was requested.
     #[serde(default)]
     pub paused: bool,
-    /// What the next window is part of, in the words of whoever leads the experiment.
+    /// Name of the phase of the experiment to which the next window belongs.
     #[serde(default)]
     pub phase: Option<String>,
 }
 
 impl Decision {
-    /// The run ends; nothing comes next.
+    /// The decision that ends the run.
     pub const STOP: Self = Self {
         next_window_end: Timestamp::from_ns(0),
         next_window: Duration::ZERO,
@@ -143,8 +145,8 @@ impl Decision {
     };
 }
 
-/// The keys of [`GlobalWindowData`] in files and on the wire, where the one number of a round has
-/// three names.
+/// The keys of [`GlobalWindowData`] in files and on the wire, where a round's number has three
+/// names.
 #[derive(Serialize, Deserialize)]
 struct GlobalWindowKeys {
     window_id: RoundId,
@@ -170,7 +172,7 @@ struct GlobalWindowKeys {
     decision: Decision,
 }
 
-/// The reference of files that do not state it.
+/// Returns the reference of files that do not state it.
 pub(crate) fn first_node() -> NodeId {
     NodeId(0)
 }

@@ -16,29 +16,30 @@ use crate::stamp_errors::{HostTerm, StampErrors};
 use crate::window::{EdgeAlphaBeta, NodeWindowData};
 use crate::{Error, Hosts};
 
-/// What is known of a run before its first round.
+/// What is known about a run before its first round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SolverOptions {
     /// Number of nodes; they are `0..nodes`.
     pub nodes: usize,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub reference: NodeId,
-    /// Which of them share a host.
+    /// Which nodes share a host.
     pub hosts: Hosts,
-    /// What the graph may assume.
+    /// Assumptions of the graph.
     pub graph: GraphOptions,
-    /// How windows are fitted where a whole run is cut again; the rounds come fitted.
+    /// Options for fitting windows if a whole run is cut again; the rounds themselves are already
+    /// fitted.
     pub fit: FitOptions,
 }
 
 impl SolverOptions {
-    /// Of nodes each on a host of its own, with the usual graph and fit.
+    /// Creates options for nodes on separate hosts, with the default graph and fit.
     pub fn new(nodes: usize, reference: NodeId) -> Self {
         Self { nodes, reference, hosts: Hosts::default(), graph: GraphOptions::default(), fit: FitOptions::default() }
     }
 }
 
-/// Solves rounds from all nodes' windows, each in the light of those before.
+/// Solves rounds from all nodes' windows, each using the knowledge from previous ones.
 ///
 /// ```
 /// use probe_sync_estimate::edge_fit::FitOptions;
@@ -78,40 +79,40 @@ pub struct Solver {
     stamp_errors: StampErrors,
 }
 
-/// A solved round, with what it was made of.
+/// A solved round, with its inputs.
 #[derive(Clone, Debug)]
 pub struct SolvedRound {
-    /// As all ranks receive it; the decision is still to be made.
+    /// The data sent to all ranks; the decision is not made yet.
     pub data: GlobalWindowData,
     /// All fitted edges, in order of the windows.
     pub edges: Vec<EdgeAlphaBeta>,
-    /// What this round alone says, before the smoother.
+    /// Solution of this round alone, before the smoother.
     pub alone: GraphSolution,
-    /// What the live smoother says, by node; None where no packet tells.
+    /// Results of the live smoother, by node; `None` if no packets show a node's clock.
     pub smoothed: Vec<Option<SmoothedOffset>>,
 }
 
 impl SolvedRound {
-    /// Frees what the whole run's smoother does not need: what the round alone says and what the
-    /// live smoother says.
+    /// Frees what the smoother of the whole run does not need: the results of the round alone and
+    /// of the live smoother.
     pub fn forget_working(&mut self) {
         (self.alone, self.smoothed) = (GraphSolution::default(), Vec::new());
     }
 }
 
 impl Solver {
-    /// For a run in which nothing is known yet.
+    /// Creates a solver for a new run.
     pub fn new(options: SolverOptions) -> Self {
         let stamp_errors = StampErrors::new(options.nodes, options.reference, options.hosts.clone());
         let smoother = Online::new(options.nodes, options.reference);
         Self { options, watch: Watch::default(), smoother, stamp_errors }
     }
 
-    /// Solves the next round. `reference` is the reference node's window, `windows` are those of
-    /// all nodes that contribute.
+    /// Solves the next round. `reference` is the reference node's window, and `windows` are those
+    /// of all contributing nodes.
     ///
     /// # Errors
-    /// When an edge names a node that does not exist.
+    /// Returns an error if an edge names a node that does not exist.
     pub fn solve(
         &mut self,
         round_id: RoundId,

@@ -35,11 +35,11 @@ pub struct Timeline {
     last: Option<GlobalWindowData>,
 }
 
-/// How far the carrying node's clock is ahead of the timeline.
+/// Offset of the carrying node's clock from the timeline.
 #[derive(Copy, Clone, Debug)]
 struct Carried {
     by: NodeId,
-    /// Where this was known, on its clock.
+    /// Time of this estimate, on its clock.
     since: Timestamp<System>,
     offset_ns: f64,
     drift_ppm: f64,
@@ -48,12 +48,12 @@ struct Carried {
 }
 
 impl Timeline {
-    /// For a run in which nothing is known yet.
+    /// Creates the timeline of a new run.
     pub fn new(options: SolverOptions) -> Self {
         Self { solver: Solver::new(options.clone()), options, carried: None, last: None }
     }
 
-    /// For a run under way, of which only this round is known.
+    /// Creates the timeline of a running run, of which only this round is known.
     pub fn resume(options: SolverOptions, last: GlobalWindowData) -> Self {
         let carried = last.carried_by.and_then(|by| Carried::choose(&last, |node| node == by));
         let reference = carried.map_or(options.reference, |carried| carried.by);
@@ -61,23 +61,24 @@ impl Timeline {
         Self { options, solver, carried, last: Some(last) }
     }
 
-    /// The round that was solved last.
+    /// Returns the round that was solved last.
     pub fn last(&self) -> Option<&GlobalWindowData> {
         self.last.as_ref()
     }
 
-    /// What it was told.
+    /// Returns the options.
     pub fn options(&self) -> &SolverOptions {
         &self.options
     }
 
-    /// The node whose window a round needs: the reference, or who carries its timeline.
+    /// Returns the node whose window a round needs: the reference, or the node that carries its
+    /// timeline.
     pub fn leader(&self) -> NodeId {
         self.carried.map_or(self.options.reference, |carried| carried.by)
     }
 
-    /// The window that says when the round was: the leader's, or that of the node that is to carry
-    /// on in its place. None when nobody here can.
+    /// Returns the window that defines the time of the round: the leader's, or that of the node
+    /// that takes over from it. `None` if no node present can.
     pub fn leading<'w>(&mut self, windows: &'w [NodeWindowData]) -> Option<&'w NodeWindowData> {
         let of = |node: NodeId| windows.iter().find(|window| window.node_id == node);
         let steady = |window: &NodeWindowData| window.clock_event.is_none_or(|event| event.step_ns == 0);
@@ -94,11 +95,11 @@ impl Timeline {
         of(carried.by)
     }
 
-    /// Solves the next round. `leading` is what [`Self::leading`] gives of `windows`, which are
-    /// those of all nodes that contribute.
+    /// Solves the next round. `leading` is the result of [`Self::leading`] for `windows`, which are
+    /// those of all contributing nodes.
     ///
     /// # Errors
-    /// When an edge names a node that does not exist.
+    /// Returns an error if an edge names a node that does not exist.
     pub fn solve(
         &mut self,
         round_id: RoundId,
@@ -115,7 +116,8 @@ impl Timeline {
         Ok(solved)
     }
 
-    /// Where the timeline ends a window that ended at `end` on the clock of its leader.
+    /// Returns the end, on the timeline, of a window that ended at `end` on the clock of its
+    /// leader.
     pub fn on_timeline(&self, end: Timestamp<System>) -> Timestamp<probe_sync_time::Reference> {
         let ahead = self.carried.map_or(0.0, |carried| carried.at(end)[0]);
         (end - Duration::from_ns_f64(ahead)).on_reference()
@@ -123,7 +125,7 @@ impl Timeline {
 }
 
 impl Carried {
-    /// The node that is here and was known best; of equal ones the first.
+    /// Returns the present node with the most accurate estimate; the first among equals.
     fn choose(last: &GlobalWindowData, here: impl Fn(NodeId) -> bool) -> Option<Self> {
         let known = |node: &&NodeEstimate| node.reachable && node.sigma_ns.is_finite() && here(node.node_id);
         let sound = |node: &&NodeEstimate| !last.clock_disturbed(node.node_id);
@@ -141,7 +143,7 @@ impl Carried {
         best(&mut candidates.clone().filter(sound)).or_else(|| best(&mut candidates.clone()))
     }
 
-    /// How far it is ahead at this instant of its clock, and the standard deviation of that, ns.
+    /// Returns how far it is ahead at this instant of its clock, and the standard deviation, ns.
     fn at(&self, instant: Timestamp<System>) -> [f64; 2] {
         let seconds = self.seconds(instant);
         let rate = self.drift_sigma_ppm * NS_PER_S_PER_PPM;
@@ -161,7 +163,7 @@ impl Carried {
         (instant - self.since).as_ns_f64() * 1e-9
     }
 
-    /// Puts a round that was solved against the carrying node onto the timeline.
+    /// Converts a round that was solved relative to the carrying node to the timeline.
     fn apply(&self, round: &mut GlobalWindowData, reference: NodeId) {
         let on_its_clock = round.midpoint().of_reference_node();
         let [ahead, sigma] = self.at(on_its_clock);

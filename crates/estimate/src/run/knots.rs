@@ -16,9 +16,9 @@ pub struct Knots(Places);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Places {
-    /// Each stands in the middle of its stretch.
+    /// Evenly spaced; each is in the middle of its interval.
     Even { start: Timestamp<Reference>, spacing_ns: i64, count: u64 },
-    /// In order.
+    /// Listed in order.
     Listed(Vec<Timestamp<Reference>>),
 }
 
@@ -52,7 +52,8 @@ impl Knots {
         }
     }
 
-    /// Half the length of a knot's stretch: it does not reach beyond the middle to its neighbours.
+    /// Returns half the length of a knot's interval, which extends at most half-way to its
+    /// neighbours.
     pub(super) fn half(&self, knot: u64) -> Duration {
         match &self.0 {
             Places::Even { spacing_ns, .. } => Duration::from_ns(spacing_ns / 2),

@@ -14,7 +14,7 @@ use crate::smoother::SmoothedOffset;
 use crate::window::NodeEstimate;
 
 impl Smoothed {
-    /// A line per round and node.
+    /// Returns one line per round and node.
     pub fn round_lines(&self) -> impl Iterator<Item = OffsetRecord> {
         self.rounds.iter().flat_map(move |SolvedRound { data, .. }| {
             let middle = data.midpoint();
@@ -31,16 +31,16 @@ impl Smoothed {
         })
     }
 
-    /// Knots so dense that straight lines between them suffice, from the first window's start to
-    /// the last one's end: the smoother's own, both sides of every step whose place is known, and
-    /// as many more as the curves need. And the share that there is of these, because there may be
-    /// no more than 10⁷ lines; 1 where there are enough.
+    /// Returns knots dense enough for linear interpolation, from the first window's start to the
+    /// last one's end: the smoother's own, both sides of every step with a known place, and as many
+    /// more as the curves need. Also returns the share of these that is within the limit of 10⁷
+    /// lines; 1 if all are.
     pub fn sufficient_knots(&self) -> (Knots, f64) {
         self.knots_within(LINES_MAX as usize)
     }
 
-    /// The same with no more than so many lines. Where there is no room for the knots of the
-    /// smoother and of steps, some evenly spread are left out; the first and the last stay.
+    /// Returns such knots for at most this many lines. If there is no room for the knots of the
+    /// smoother and of steps, some evenly spread ones are dropped; the first and the last are kept.
     pub(super) fn knots_within(&self, lines_max: usize) -> (Knots, f64) {
         let mut windows = self.in_order.iter().map(|place| &self.rounds[*place].data);
         let ends =
@@ -74,7 +74,7 @@ impl Smoothed {
         (Knots::listed(times), share)
     }
 
-    /// The parts that the node needs that bends most.
+    /// Returns the number of parts needed by the node with the largest bend.
     fn parts_between(&self, ends: [Timestamp<Reference>; 2], nodes: usize) -> f64 {
         let seconds = self.seconds(ends[1]) - self.seconds(ends[0]);
         // Between both sides of a step nothing is to be joined.
@@ -99,7 +99,7 @@ impl Smoothed {
         others.filter_map(of_node).fold(1.0, f64::max)
     }
 
-    /// Whether all that disturbed a clock in a round is a step whose place is known.
+    /// Returns true if all disturbances of a clock in a round are a step with a known place.
     fn only_placed_steps(&self, data: &GlobalWindowData, node: NodeId) -> bool {
         let concerned = |of: &NodeId| *of == node || *of == data.reference;
         let near = |gap: &StepGap| {
@@ -109,12 +109,12 @@ impl Smoothed {
         slew_ppm(data, node) == 0.0 && !data.watch.invalid.iter().any(concerned) && self.gaps.of(node).any(near)
     }
 
-    /// How many knots `spacing` makes of the smoothed rounds, from the first window's start to the
-    /// last one's end.
+    /// Returns the knots at this `spacing` over the smoothed rounds, from the first window's start
+    /// to the last one's end.
     ///
     /// # Errors
-    /// [`Error::UnusableSpacing`] when it is below a millisecond or `nodes` nodes would have too
-    /// many lines.
+    /// [`Error::UnusableSpacing`] if it is below a millisecond or `nodes` nodes would have too many
+    /// lines.
     pub fn knots(&self, spacing: Duration, nodes: usize) -> Result<Knots, Error> {
         let wrong = |reason: String| Error::UnusableSpacing { reason };
         if spacing < SPACING_MIN {
@@ -137,7 +137,7 @@ impl Smoothed {
         Ok(Knots::even(start, spacing, count as u64))
     }
 
-    /// A line per knot and node, in order of time.
+    /// Returns one line per knot and node, in order of time.
     pub fn knot_lines(&self, knots: Knots) -> impl Iterator<Item = OffsetRecord> {
         let mut here = 0;
         // A step stands on the first line after it.
@@ -168,7 +168,7 @@ impl Smoothed {
         })
     }
 
-    /// The node's step since its last line that was reached; each is told once.
+    /// Returns the node's step since its last reachable line; each step is reported once.
     fn step_before(&self, node: &NodeEstimate, at: Timestamp<Reference>, told: &mut [bool]) -> Option<StepRecord> {
         let passed = |gap: &StepGap| gap.between[0] < at && self.known(node.node_id, at).is_some();
         let after = |gap: &StepGap| if gap.placed.is_some() { gap.side(at) != Some(0) } else { gap.between[1] <= at };
@@ -178,7 +178,7 @@ impl Smoothed {
         gap.placed.map(|placed| placed.readings).or_else(|| self.readings_around(gap))
     }
 
-    /// What the node's clock showed at both ends of a gap.
+    /// Returns the readings of the node's clock at both ends of a gap.
     fn readings_around(&self, gap: &StepGap) -> Option<StepRecord> {
         let reading = |side: usize| {
             let at = gap.between[side];
@@ -188,8 +188,8 @@ impl Smoothed {
         Some(StepRecord { after: reading(0)?, before: reading(1)? })
     }
 
-    /// Whether a line must not be trusted. One step whose place is known disturbs nothing but the
-    /// time between its two readings.
+    /// Returns true if a line must not be trusted. A step with a known place disturbs only the time
+    /// between its two readings.
     fn disturbed(&self, data: &GlobalWindowData, node: NodeId, at: Timestamp<Reference>) -> bool {
         match self.gaps.held(node, at) {
             Held::Free => data.clock_disturbed(node) && !self.only_placed_steps(data, node),
@@ -198,7 +198,7 @@ impl Smoothed {
         }
     }
 
-    /// A smoothed round's estimate taken from its midpoint to another time.
+    /// Extrapolates a smoothed round's estimate from its midpoint to another time.
     pub(super) fn carried(&self, estimate: &NodeEstimate, here: usize, at: Timestamp<Reference>) -> NodeEstimate {
         let (node, mut carried) = (estimate.node_id, estimate.clone());
         let Some(there) = self.known(node, at) else {
@@ -219,8 +219,9 @@ impl Smoothed {
     }
 
     /// Returns the hard interval at a time near a round's midpoint: interpolated to the next
-    /// midpoint, or else extrapolated from the one on the other side. None across a step or a
-    /// disturbed clock: packets before and after a step can bound an offset that was never true.
+    /// midpoint, otherwise extrapolated from the one on the other side. `None` across a step or a
+    /// disturbed clock, since packets before and after a step can bound an offset that was never
+    /// true.
     fn hard_interval(&self, node: NodeId, here: usize, at: Timestamp<Reference>) -> Option<[f64; 2]> {
         let data = |place: usize| self.in_order.get(place).map(|round| &self.rounds[*round].data);
         let bounds = |data: &GlobalWindowData| {
@@ -247,16 +248,16 @@ impl Smoothed {
     }
 }
 
-/// So many of some times, evenly spread, the first and the last among them.
+/// Returns evenly spread times, at most `room`, including the first and the last.
 fn thinned(times: &[Timestamp<Reference>], room: usize) -> Vec<Timestamp<Reference>> {
     let (last, steps) = (times.len().saturating_sub(1), room.saturating_sub(1).max(1));
     (0..room.min(times.len())).filter_map(|place| times.get(place * last / steps).copied()).collect()
 }
 
-/// Closest knots.
+/// Smallest distance of knots.
 const SPACING_MIN: Duration = Duration::from_ms(1);
 
-/// Most lines: some 4 GB.
+/// Most lines, some 4 GB.
 const LINES_MAX: i128 = 10_000_000;
 
 const NS_PER_S: f64 = 1e9;

@@ -5,7 +5,7 @@ use probe_sync_time::{Edge, Exchange, RoundId};
 /// The exchanges of one edge in one round.
 #[derive(Copy, Clone, Debug)]
 pub struct Recorded<'a> {
-    /// The round in whose window they finished.
+    /// Round in whose window they finished.
     pub round_id: RoundId,
     /// The edge.
     pub edge: Edge,

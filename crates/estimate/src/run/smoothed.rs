@@ -19,30 +19,30 @@ use crate::window::{EdgeAlphaBeta, NodeEstimate};
 /// A smoothed run.
 #[derive(Debug)]
 pub struct Smoothed {
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub(super) reference: NodeId,
-    /// All rounds, their estimates smoothed.
+    /// All rounds, with smoothed estimates.
     pub(super) rounds: Vec<SolvedRound>,
-    /// Places of the rounds that were smoothed, in order of time.
+    /// Indices of the smoothed rounds, in order of time.
     pub(super) in_order: Vec<usize>,
     pub(super) solution: RunSolution,
     stamp_errors: StampErrors,
-    /// Where clocks were stepped or restarted.
+    /// Number of times that a clock was stepped or restarted.
     pub breaks: usize,
     pub(super) gaps: Gaps,
-    /// By node, how it goes on before the first round and after the last.
+    /// Extrapolation before the first round and after the last, by node.
     ends: Vec<[Option<End>; 2]>,
 }
 
 impl Smoothed {
-    /// Smooths rounds of a run, in order of `round_id`; without `recorded` exchanges from their
-    /// fits alone.
+    /// Smooths the rounds of a run, in order of `round_id`; without `recorded` exchanges, from
+    /// their fits alone.
     pub fn new(run: &SolverOptions, rounds: Vec<SolvedRound>, recorded: Option<&[Recorded<'_>]>) -> Self {
         Self::watched(run, rounds, recorded, &mut |_| {})
     }
 
-    /// The same for whoever waits: `told` hears which share of the time is over, 0 to 1, where
-    /// there are `recorded` exchanges.
+    /// Smooths like [`Self::new`], reporting progress: `told` receives the share of the time that
+    /// is over, 0 to 1, if there are `recorded` exchanges.
     pub fn watched(
         run: &SolverOptions,
         mut rounds: Vec<SolvedRound>,
@@ -104,13 +104,13 @@ impl Smoothed {
         smoothed
     }
 
-    /// All rounds, their estimates smoothed and kept inside their hard intervals.
+    /// Returns all rounds, with estimates smoothed and kept inside their hard intervals.
     pub fn rounds(&self) -> &[SolvedRound] {
         &self.rounds
     }
 
-    /// The estimate of a node at any time of the reference's clock, as a line of a knot there has
-    /// it; None without rounds.
+    /// Returns the estimate of a node at any time of the reference's clock, equal to a line of a
+    /// knot there; `None` without rounds.
     pub fn at(&self, node: NodeId, at: Timestamp<Reference>) -> Option<NodeEstimate> {
         let boundaries = self.in_order.len().checked_sub(1)?;
         let here = (0..boundaries).position(|here| at < self.boundary(here)).unwrap_or(boundaries);
@@ -118,25 +118,25 @@ impl Smoothed {
         data.all_nodes.get(node.index()).map(|node| self.carried(node, here, at))
     }
 
-    /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a
-    /// round before them.
+    /// Returns the rounds that were not smoothed because the reference's clock was set back, so
+    /// that they are before an earlier round.
     pub fn unsmoothed(&self) -> impl Iterator<Item = RoundId> + '_ {
         let places = (0..self.rounds.len()).filter(|place| self.in_order.binary_search(place).is_err());
         places.map(|place| self.rounds[place].data.round_id)
     }
 
-    /// Standard deviation of a median path's asymmetry, ns.
+    /// Returns the standard deviation of the asymmetry of a median path, ns.
     pub fn asymmetry_sd_ns(&self) -> f64 {
         self.solution.asymmetry_sd_ns
     }
 
-    /// Faults in the order in which they were named.
+    /// Returns the faults in the order in which they were reported.
     pub fn faults(&self) -> impl Iterator<Item = &Fault> {
         self.rounds.iter().flat_map(|round| &round.data.watch.faults)
     }
 
-    /// Median of the 95 % intervals' half-widths, the reference's apart; None when no other node
-    /// was reached.
+    /// Returns the median half-width of the 95 % intervals, without the reference; `None` if no
+    /// other node was reached.
     pub fn half_width_95_ns(&self) -> Option<f64> {
         let others = self.rounds.iter().flat_map(|round| &round.data.all_nodes);
         let mut sigmas: Vec<f64> =
@@ -144,23 +144,23 @@ impl Smoothed {
         upper_median(&mut sigmas).map(|sigma| SIGMAS_95 * sigma)
     }
 
-    /// Where the smoothed round `here` gives way to the next.
+    /// Returns the boundary between the smoothed round `here` and the next.
     pub(super) fn boundary(&self, here: usize) -> Timestamp<Reference> {
         let [this, next] = [here, here + 1].map(|at| &self.rounds[self.in_order[at]].data);
         this.window_end.midpoint(next.window_start)
     }
 
-    /// Density with which the node's rate against the reference's wanders around a time.
+    /// Returns the wander density of the node's rate relative to the reference around a time.
     pub(super) fn wander(&self, node: NodeId, between: [Timestamp<Reference>; 2]) -> f64 {
         if node == self.reference { 0.0 } else { self.solution.walk_between(node, between) }
     }
 
-    /// What is known of a clock at a time: nothing where it may be on either side of a step.
+    /// Returns the state of a clock at a time; `None` if the time may be on either side of a step.
     pub(super) fn known(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
         self.shown(node, at).map(|shown| self.stamp_errors.widened(node, shown))
     }
 
-    /// What the packets show of it.
+    /// Returns the state shown by the packets.
     fn shown(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
         match self.gaps.held(node, at) {
             Held::Free => {}
@@ -184,7 +184,7 @@ impl Smoothed {
         Some(known)
     }
 
-    /// How a node goes on at both ends of the run, as its rounds there show it.
+    /// Returns the extrapolation of a node at both ends of the run, from its rounds there.
     fn ends_of(&self, node: NodeId) -> [Option<End>; 2] {
         // Knots closer than rounds are would show more of their errors than of the clock's bend.
         let middles: Vec<f64> =
@@ -223,20 +223,20 @@ impl Smoothed {
         [states(&mut self.solution.knots()), states(&mut self.solution.knots().rev())]
     }
 
-    /// Whether a step of the node or of the reference lies between two times.
+    /// Returns true if a step of the node or of the reference lies between two times.
     fn steps_between(&self, node: NodeId, a: Timestamp<Reference>, b: Timestamp<Reference>) -> bool {
         let (low, high) = (a.min(b), a.max(b));
         self.gaps.of(node).any(|gap| gap.between[0] < high && low < gap.between[1])
     }
 
-    /// The first and the last of the smoother's knots.
+    /// Returns the first and the last of the smoother's knots.
     fn outermost(&self) -> Option<[Timestamp<Reference>; 2]> {
         let mut knots = self.solution.knots();
         let first = knots.next()?;
         Some([first, knots.next_back().unwrap_or(first)])
     }
 
-    /// Since the first knot, s.
+    /// Returns the time since the first knot, s.
     pub(super) fn seconds(&self, at: Timestamp<Reference>) -> f64 {
         let origin = self.solution.knots().next().map_or(0, Timestamp::as_ns);
         (i128::from(at.as_ns()) - i128::from(origin)) as f64 / NS_PER_S

@@ -16,18 +16,18 @@ use super::map::{Break, Cursor, Mapped, Stretch, TimeMap, flatten};
 use super::piece::{Piece, Slope};
 use super::place::Place;
 
-/// What became of the breaks of two maps when they were joined.
+/// How the breaks of two maps were joined.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Join {
-    /// Breaks of both that undo each other.
+    /// Breaks of both maps that cancel.
     pub matched: usize,
-    /// Breaks of the first map alone.
+    /// Breaks of the first map only.
     pub only_first: usize,
-    /// Breaks of the second map alone.
+    /// Breaks of the second map only.
     pub only_second: usize,
 }
 
-/// Maps one after the other.
+/// Several maps applied in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapChain {
     hops: Vec<TimeMap>,
@@ -36,12 +36,12 @@ pub struct MapChain {
 }
 
 impl MapChain {
-    /// One map.
+    /// Creates a chain of one map.
     pub fn new(first: TimeMap) -> Self {
         Self { whole: first.clone(), hops: vec![first], joins: Vec::new() }
     }
 
-    /// Adds a map for what the chain returns. Breaks match when their jumps undo each other within
+    /// Adds a map for the chain's results. Breaks match if their jumps cancel within
     /// `tolerance_ns`.
     #[must_use]
     pub fn then(mut self, next: TimeMap, tolerance_ns: f64) -> Self {
@@ -52,17 +52,17 @@ impl MapChain {
         self
     }
 
-    /// The maps that it was made of.
+    /// Returns the maps of the chain.
     pub fn hops(&self) -> &[TimeMap] {
         &self.hops
     }
 
-    /// All of them as one.
+    /// Returns the composition of all maps.
     pub fn whole(&self) -> &TimeMap {
         &self.whole
     }
 
-    /// What became of the breaks, per junction.
+    /// Returns how breaks were joined, per junction.
     pub fn joins(&self) -> &[Join] {
         &self.joins
     }
@@ -72,14 +72,14 @@ impl MapChain {
         self.whole.map(time_ps)
     }
 
-    /// For many times in nearly ascending order.
+    /// Returns a cursor, for many times in nearly ascending order.
     pub fn cursor(&self) -> Cursor<'_> {
         self.whole.cursor()
     }
 }
 
 impl TimeMap {
-    /// This map, and `next` on what it returns.
+    /// Returns the composition of this map and `next`.
     pub fn then(&self, next: &TimeMap, tolerance_ns: f64) -> (TimeMap, Join) {
         let (own, others) = (self.breaks(), next.breaks());
         let matches = matches(self, &own, &others, tolerance_ns);

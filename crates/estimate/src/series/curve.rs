@@ -7,23 +7,23 @@
 
 use super::map::Knot;
 
-/// A point of the curve; positions and values are differences from bases that the caller holds as
-/// integers.
+/// A point of the curve; positions and values are differences from integer bases held by the
+/// caller.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct CurvePoint {
     /// Position, ns.
     pub x_ns: f64,
     /// Correction, ns.
     pub value_ns: f64,
-    /// Its slope, ns per ns; None where only straight lines are wanted.
+    /// Slope of the correction, ns per ns; `None` if only straight lines are wanted.
     pub slope: Option<f64>,
     /// Standard deviation of the value, ns.
     pub sigma_ns: f64,
 }
 
-/// Knots along the curve, positions strictly ascending, at `base_ps + x` with
-/// `correction_base_ps + value`. Points whose position does not ascend by a picosecond are left
-/// out.
+/// Returns knots along the curve, positions strictly ascending, at `base_ps + x` with
+/// `correction_base_ps + value`. Points whose position does not increase by a picosecond are
+/// dropped.
 pub fn sample_curve(points: &[CurvePoint], base_ps: i128, correction_base_ps: i128) -> Vec<Knot> {
     let mut knots: Vec<Knot> = Vec::with_capacity(points.len());
     let mut push = |x_ns: f64, value_ns: f64, sigma_ns: f64| {

@@ -11,24 +11,23 @@
 
 use crate::motion::NS_PER_S_PER_PPM;
 
-/// How a standard deviation grows with the distance.
+/// Growth of a standard deviation with the distance.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Growth {
-    /// In proportion to it.
+    /// Proportional to the distance.
     Linear {
-        /// Millionths of the distance (1 ppm: 1 µs per second).
+        /// Growth in millionths of the distance (1 ppm: 1 µs per second).
         ppm: f64,
     },
-    /// As a clock whose offset and rate are known and whose rate wanders.
+    /// Like a clock with known offset and rate whose rate wanders.
     Walk {
-        /// Covariance of offset and rate, ns²/s; positive where their errors add up with the
-        /// distance.
+        /// Covariance of offset and rate, ns²/s; positive if their errors add up with the distance.
         covariance: f64,
         /// Variance of the rate, ns²/s².
         rate: f64,
         /// Density of the rate's random walk, ns²/s³.
         density: f64,
-        /// How the clock bends where its temperature begins to change, ns/s².
+        /// Bend of the clock when its temperature begins to change, ns/s².
         bend: f64,
     },
 }

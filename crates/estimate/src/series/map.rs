@@ -18,20 +18,20 @@ use crate::Error;
 /// A point at which the correction is known.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Knot {
-    /// The time that is corrected, ps.
+    /// Time to be corrected, ps.
     pub at_ps: i128,
-    /// What to subtract there, ps.
+    /// Correction to subtract, ps.
     pub correction_ps: i128,
     /// Standard deviation of the correction, ns.
     pub sigma_ns: f64,
 }
 
-/// How a segment goes on outside its knots.
+/// Continuation of a segment outside its knots.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Continuation {
     /// Slope of the correction, ppm.
     pub slope_ppm: f64,
-    /// How the uncertainty grows.
+    /// Growth of the uncertainty.
     pub growth: Growth,
 }
 
@@ -40,44 +40,43 @@ pub struct Continuation {
 pub struct Segment {
     /// The knots, times strictly ascending, at least one.
     pub knots: Vec<Knot>,
-    /// Before the first knot; by default the slope of the nearest piece.
+    /// Continuation before the first knot; by default with the slope of the nearest piece.
     pub before: Option<Continuation>,
-    /// After the last knot; by default the slope of the nearest piece.
+    /// Continuation after the last knot; by default with the slope of the nearest piece.
     pub after: Option<Continuation>,
-    /// Where this segment takes over from the one before, ps; by default half-way. Ignored in the
+    /// Start of this segment's range, ps; by default half-way from the previous one. Ignored in the
     /// first.
     pub start_ps: Option<i128>,
-    /// The first and the last reading at which the clock is known to have run without a step
-    /// between them and the knots, ps; by default the first and the last knot. Beyond them, towards
-    /// another segment, the size of the step is unknown too.
+    /// First and last reading between which the clock is known to have run without a step,
+    /// including the knots, ps; by default the first and the last knot. Beyond them, towards
+    /// another segment, the size of the step is uncertain too.
     pub reach_ps: [Option<i128>; 2],
 }
 
-/// What a map makes of a time.
+/// Result of mapping a time.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Mapped {
     /// The corrected time, ps.
     pub time_ps: i128,
-    /// Where the time lay.
+    /// Place of the time relative to the knots.
     pub place: Place,
-    /// The corrected time was held back from passing an earlier one's.
+    /// True if the corrected time was adjusted so as not to precede an earlier one's.
     pub clamped: bool,
-    /// Standard deviation, ns; with it, by how much the time was held back.
+    /// Standard deviation, ns; it includes the amount of the adjustment.
     pub sigma_ns: f64,
 }
 
 /// A break between two segments.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Break {
-    /// The last reading that is known to be before it, ps: the last knot, unless somebody knew
-    /// better.
+    /// Last reading known to be before the break, ps: the last knot, unless better known.
     pub last_before_ps: i128,
-    /// The first that is known to be after it, ps; earlier than `last_before_ps` where the clock
+    /// First reading known to be after the break, ps; smaller than `last_before_ps` if the clock
     /// was set back.
     pub first_after_ps: i128,
-    /// Where the later segment takes over, ps.
+    /// Start of the later segment's range, ps.
     pub at_ps: i128,
-    /// By how much the correction jumps there, ps.
+    /// Jump of the correction at the break, ps.
     pub jump_ps: i128,
 }
 
@@ -168,17 +167,17 @@ impl Ready {
 }
 
 impl TimeMap {
-    /// The map that changes nothing.
+    /// Returns the map that changes nothing.
     pub fn identity() -> Self {
         let everywhere = Stretch { pieces: vec![Piece::IDENTITY], reach: [0, 0] };
         Self::from_pieces(vec![everywhere], vec![i128::MIN])
     }
 
-    /// A map through the knots of the segments.
+    /// Creates a map through the knots of the segments.
     ///
     /// # Errors
-    /// [`Error::UnusableKnots`] for no knots, knots out of order or beyond 38,000 years, and sigmas
-    /// that are not numbers.
+    /// [`Error::UnusableKnots`] if there are no knots, if knots are out of order or beyond 38,000
+    /// years, or if a sigma is not a number.
     pub fn new(segments: &[Segment]) -> Result<Self, Error> {
         if segments.is_empty() {
             return Err(unusable("there are none"));
@@ -217,15 +216,15 @@ impl TimeMap {
         ready.mapped(ready.piece.apply(time_ps), ready.piece.sigma(time_ps))
     }
 
-    /// For many times in nearly ascending order.
+    /// Returns a cursor, for many times in nearly ascending order.
     pub fn cursor(&self) -> Cursor<'_> {
         Cursor { map: self, current: &self.ready[0], index: 0 }
     }
 
-    /// The map back. Where this map goes back in time the inverse has a break.
+    /// Returns the inverse map. Where this map goes back in time, the inverse has a break.
     ///
     /// # Errors
-    /// [`Error::UnusableKnots`] when the corrected time does not increase along some piece.
+    /// [`Error::UnusableKnots`] if the corrected time does not increase along some piece.
     pub fn inverse(&self) -> Result<Self, Error> {
         let invert = |stretch: &Stretch| {
             let pieces = stretch.pieces.iter().map(Piece::inverse).collect::<Option<Vec<Piece>>>()?;
@@ -242,7 +241,7 @@ impl TimeMap {
         Ok(Self::from_pieces(segments, starts))
     }
 
-    /// The breaks between segments.
+    /// Returns the breaks between segments.
     pub fn breaks(&self) -> Vec<Break> {
         (1..self.segments.len())
             .map(|k| {
@@ -258,16 +257,16 @@ impl TimeMap {
             .collect()
     }
 
-    /// The first and last knot; None for a map that is known everywhere.
+    /// Returns the first and last knot; `None` for a map that is known everywhere.
     pub fn knots_span(&self) -> Option<(i128, i128)> {
         let first = self.ready.iter().find(|ready| ready.piece.place == Place::Inside)?.piece.from_ps;
         let last = self.ready.iter().rev().find(|ready| ready.piece.place == Place::Inside)?.until_ps;
         (first != i128::MIN || last != i128::MAX).then_some((first, last.saturating_sub(1)))
     }
 
-    /// The times between `first_ps` and `last_ps` at which the map bends or jumps, both of them
-    /// included: between two of these it is straight, and what it does to times is at its largest
-    /// and at its least at one of them. Before a jump the last picosecond stands, too.
+    /// Returns the times between `first_ps` and `last_ps`, both included, at which the map bends or
+    /// jumps. Between two of them it is straight, so that its effect is largest and smallest at one
+    /// of them. The last picosecond before a jump is also included.
     pub fn corners(&self, first_ps: i128, last_ps: i128) -> impl Iterator<Item = i128> + '_ {
         let starts = self.ready.iter().map(|ready| ready.piece.from_ps);
         let around = starts.flat_map(|start| [start.saturating_sub(1), start]);
@@ -275,7 +274,7 @@ impl TimeMap {
         [first_ps, last_ps].into_iter().chain(inside)
     }
 
-    /// Straight pieces, for those who count memory.
+    /// Returns the number of straight pieces, for estimating memory.
     pub fn pieces(&self) -> usize {
         self.ready.len()
     }
@@ -286,7 +285,7 @@ impl TimeMap {
     }
 }
 
-/// Maps times one after the other; quick when they are nearly sorted.
+/// Maps a sequence of times; fast if they are nearly sorted.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     map: &'a TimeMap,
@@ -295,7 +294,7 @@ pub struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The same bits as [`TimeMap::map`].
+    /// Maps a time to the same bits as [`TimeMap::map`].
     #[inline]
     pub fn map(&mut self, time_ps: i128) -> Mapped {
         if time_ps < self.current.piece.from_ps || time_ps >= self.current.until_ps {

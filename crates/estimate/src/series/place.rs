@@ -1,13 +1,13 @@
 //! The position of a time relative to the knots of a map.
 
-/// Where a time lies, seen from the knots.
+/// Place of a time relative to the knots.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Between the first and the last.
+    /// Between the first and the last knot.
     Inside,
-    /// Before the first: extrapolated.
+    /// Before the first knot: extrapolated.
     Before,
-    /// After the last: extrapolated.
+    /// After the last knot: extrapolated.
     After,
 }
 

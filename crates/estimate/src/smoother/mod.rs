@@ -48,8 +48,8 @@ pub use self::round::{Round, SmootherOptions};
 pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 use crate::faults::Break;
 
-/// Smooths a run of `nodes` nodes from its rounds alone. Nodes and times that no packet tells about
-/// have no estimate.
+/// Smooths a run of `nodes` nodes from its rounds alone. Nodes and times without packets have no
+/// estimate.
 ///
 /// ```
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};

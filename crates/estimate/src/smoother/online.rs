@@ -87,7 +87,7 @@ impl Default for Mean {
 }
 
 impl Online {
-    /// Nothing known yet.
+    /// Creates a smoother without knowledge.
     pub fn new(nodes: usize, reference: NodeId) -> Self {
         let usual = bank::usual();
         let mut online = Self {
@@ -113,8 +113,8 @@ impl Online {
         online
     }
 
-    /// Takes a round; `broken` are the nodes whose clocks do not continue from the round before.
-    /// Returns every node's offset at the round's midpoint, None where no packet tells.
+    /// Adds a round; `broken` are the nodes whose clocks have a break before it. Returns every
+    /// node's offset at the round's midpoint, `None` if no packets show it.
     pub fn observe(&mut self, round: &Round<'_>, broken: &[NodeId]) -> Vec<Option<SmoothedOffset>> {
         let delta = self.last_ns.map_or(0, |last| i128::from(round.reference_midpoint.as_ns()) - i128::from(last));
         // The reference's clock was set back: no prediction goes on from there.
@@ -154,12 +154,12 @@ impl Online {
         (0..self.nodes.len()).map(|node| self.estimate(node)).collect()
     }
 
-    /// Standard deviation of a median path's asymmetry, ns.
+    /// Returns the standard deviation of the asymmetry of a median path, ns.
     pub fn asymmetry_sd_ns(&self) -> f64 {
         self.asymmetry.sqrt()
     }
 
-    /// Density of the random walk of a node's rate against the reference's, ns²/s³.
+    /// Returns the density of the random walk of a node's rate relative to the reference, ns²/s³.
     pub fn walk_density(&self, node: NodeId) -> f64 {
         bank::density(self.chosen[node.index()])
     }

@@ -52,7 +52,7 @@ struct Traffic {
     ways: [Vec<Delayed>; 2],
 }
 
-/// Exchanges of every edge.
+/// Exchanges by edge.
 pub type Exchanges<'a> = BTreeMap<Edge, Vec<&'a [Exchange]>>;
 
 /// Replaces the lines of the windows by what all packets say, where there are enough of them.

@@ -6,26 +6,26 @@ use crate::faults::Break;
 use crate::graph::GraphSolution;
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
-/// A solved round, as the smoother takes it.
+/// A solved round, as input of the smoother.
 #[derive(Copy, Clone, Debug)]
 pub struct Round<'a> {
-    /// The round; rounds come in order of it.
+    /// The round; rounds are in order of this.
     pub round_id: RoundId,
-    /// The instant at which the round's offsets hold, on the reference's clock. Rounds come in
-    /// order of it.
+    /// Instant at which the round's offsets hold, on the reference's clock. Rounds are in order of
+    /// this.
     pub reference_midpoint: Timestamp<Reference>,
     /// The round's fitted edges.
     pub edges: &'a [EdgeAlphaBeta],
-    /// What the graph made of them, in order of node.
+    /// Estimates of the graph, in order of node.
     pub nodes: &'a [NodeEstimate],
-    /// Edges that the graph left out; they are left out here too.
+    /// Edges excluded by the graph, and therefore here.
     pub excluded: &'a [(Edge, String)],
-    /// More edges to be left out.
+    /// Further edges to be excluded.
     pub left_out: &'a [Edge],
 }
 
 impl<'a> Round<'a> {
-    /// A round as the graph solved it.
+    /// Creates a round from the graph's solution.
     pub fn solved(
         round_id: RoundId,
         reference_midpoint: Timestamp<Reference>,
@@ -38,7 +38,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// What the smoother may assume.
+/// Assumptions of the smoother.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct SmootherOptions {
     /// Index of the reference node.
@@ -46,11 +46,11 @@ pub struct SmootherOptions {
     /// Density of the rates' random walk, ns²/s³, positive, if it is known; otherwise it is
     /// estimated.
     pub walk_density: Option<f64>,
-    /// Variance of the paths' asymmetry, ns², if it is known; otherwise it is estimated.
+    /// Variance of path asymmetry, ns², if it is known; otherwise it is estimated.
     pub asymmetry_variance: Option<f64>,
     /// Scale the edges' covariances to their residuals.
     pub rescale: bool,
-    /// Weigh down lines and asymmetries that lie far from the rest (Student-t).
+    /// Reduce the weight of lines and asymmetries far from the rest (Student-t).
     pub robust: bool,
 }
 

@@ -24,16 +24,16 @@ use crate::window::NodeEstimate;
 /// A smoothed offset.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct SmoothedOffset {
-    /// First minus second clock (the second is the reference unless asked otherwise), ns.
+    /// First minus second clock (the second is the reference unless requested otherwise), ns.
     pub offset_ns: f64,
-    /// Its rate, ppm.
+    /// Rate of this difference, ppm.
     pub drift_ppm: f64,
-    /// Standard deviation of the offset, asymmetry included, ns. Where few loops tell how
-    /// asymmetric paths are it is that of the normal distribution with the same 95 % interval.
+    /// Standard deviation of the offset, including asymmetry, ns. If few loops show the asymmetry
+    /// of paths, it is that of the normal distribution with the same 95 % interval.
     pub sigma_ns: f64,
-    /// Half the width of the 95 % interval, ns.
+    /// Half-width of the 95 % interval, ns.
     pub half_width_95_ns: f64,
-    /// The part of sigma that path asymmetry causes and no amount of probing reduces, ns.
+    /// Part of `sigma_ns` due to path asymmetry, which more probing cannot reduce, ns.
     pub asymmetry_sigma_ns: f64,
     /// Standard deviation of the rate, ppm.
     pub drift_sigma_ppm: f64,
@@ -46,9 +46,9 @@ pub struct SmoothedOffset {
 pub struct PathAsymmetry {
     /// The nodes, smaller first.
     pub nodes: [NodeId; 2],
-    /// By how much theta from the first to the second looks too large, ns.
+    /// Amount by which theta from the first to the second seems too large, ns.
     pub offset_ns: f64,
-    /// The weight, 0 to 1, that it has among the others: small for an outlier.
+    /// Weight among the others, 0 to 1: small for an outlier.
     pub weight: f64,
 }
 
@@ -66,7 +66,7 @@ pub struct RunSolution {
     asymmetric_share: Vec<f64>,
     /// Share of each node's total that a round holds, per node and knot.
     share: Vec<Vec<f64>>,
-    /// Density of each node's random walk where nothing happens to its clock, ns²/s³.
+    /// Density of each node's random walk when nothing happens to its clock, ns²/s³.
     pub walk_density: Vec<f64>,
     /// Density of each node's random walk from each knot to the next, ns²/s³.
     walks: Vec<Vec<f64>>,
@@ -75,15 +75,15 @@ pub struct RunSolution {
     within: Within,
     /// By how much the variance of lines grows because the scale is known from few residuals only.
     scale_spread: f64,
-    /// Standard deviation of a median path's asymmetry, ns.
+    /// Standard deviation of the asymmetry of a median path, ns.
     pub asymmetry_sd_ns: f64,
-    /// Every pair of nodes between which packets went.
+    /// All pairs of nodes with packets between them.
     pub asymmetries: Vec<PathAsymmetry>,
-    /// Factors by which the variances of the edges' offsets and rates had to be multiplied.
+    /// Factors by which the variances of the edges' offsets and rates were multiplied.
     pub noise_scales: [f64; 2],
     /// Steps of the iterative solver, over all passes.
     pub solver_steps: usize,
-    /// Whether the last solution reached its accuracy.
+    /// True if the last solution reached its accuracy.
     pub converged: bool,
 }
 
@@ -297,16 +297,16 @@ impl Within {
 }
 
 impl RunSolution {
-    /// The offset of `node` from the reference when the reference's clock shows `reference_ns`.
-    /// None where no packet tells.
+    /// Returns the offset of `node` from the reference when the reference's clock shows `at`;
+    /// `None` if no packets show it.
     pub fn at(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
         let t = self.seconds(at.as_ns());
         let stretch = self.stretch(node.index(), t)?;
         Some(stretch.at(&self.knots, t))
     }
 
-    /// The offset of `first` from `second`, with the error of this difference: smaller than the two
-    /// errors against the reference suggest, because much of these is common.
+    /// Returns the offset of `first` from `second`, with the error of this difference: smaller than
+    /// the two errors relative to the reference suggest, because these have much in common.
     pub fn between(&self, first: NodeId, second: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
         let t = self.seconds(at.as_ns());
         let (a, b) = (self.stretch(first.index(), t)?, self.stretch(second.index(), t)?);
@@ -401,8 +401,8 @@ impl RunSolution {
 }
 
 impl NodeEstimate {
-    /// Takes over a smoothed offset with its error, kept inside the round's hard interval; true
-    /// when it had to be moved. A node that the round itself did not reach stays as it is.
+    /// Adopts a smoothed offset with its error, clamped to the round's hard interval; returns true
+    /// if it had to be moved. A node that the round itself did not reach is unchanged.
     pub fn take(&mut self, smoothed: &SmoothedOffset) -> bool {
         if !self.reachable {
             return false;

@@ -16,14 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::law::Law;
 use super::point::{Base, Point, SMALLEST_SIGMA_NS, Step, secant};
 
-/// What is known of breaks beside the offsets themselves.
+/// Known breaks, in addition to the offsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownBreaks {
     /// Steps of the node's clock, on that clock.
     pub of_node: Vec<Step>,
     /// Steps of the reference's clock, on that clock. They break every node's map.
     pub of_reference: Vec<Step>,
-    /// Rounds into which this clock, or the reference's, does not go on from the round before.
+    /// Rounds before which this clock, or the reference, has a break.
     pub rounds: BTreeSet<u64>,
 }
 

@@ -20,16 +20,16 @@ use super::point::{Point, SMALLEST_SIGMA_NS, secant};
 use crate::motion::{NS_PER_S_PER_PPM, bridge};
 use crate::statistics::{TO_SIGMA, upper_median};
 
-/// How the map runs between rounds.
+/// Interpolation of the map between rounds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Interpolation {
-    /// Straight.
+    /// Linear.
     Linear,
-    /// A cubic with the measured drifts as slopes.
+    /// A cubic with the measured rates as slopes.
     MeasuredSlopes,
     /// A cubic with the neighbours' slopes.
     NeighbourSlopes,
-    /// The mean of the clock's wander: a cubic with the measured drifts, whose error follows from
+    /// The mean of the clock's wander: a cubic with the measured rates, whose error follows from
     /// the lines' covariances.
     Walk,
 }

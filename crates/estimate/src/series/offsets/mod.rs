@@ -35,34 +35,32 @@ use join::{Doubt, End, Joining};
 use law::{Law, seconds_between};
 use point::{Base, Point};
 
-/// The map of one node, and how it was made.
+/// The map of one node, with statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OffsetMap {
     /// S_i → S_0.
     pub map: TimeMap,
-    /// Samples used.
+    /// Number of samples used.
     pub used: usize,
-    /// Samples dropped: their window holds a step, they lie off the curve, are out of order, or are
-    /// not numbers.
+    /// Number of samples dropped because their window contains a step, they are off the curve or
+    /// out of order, or they are not numbers.
     pub dropped: usize,
-    /// Samples that said of themselves that a clock was disturbed; not used either.
+    /// Number of samples marked as disturbed; not used either.
     pub disturbed: usize,
-    /// What the map's standard deviations rest on; they mean nothing where that is
-    /// [`Certainty::Unknown`].
+    /// Basis of the map's standard deviations, which are meaningless for [`Certainty::Unknown`].
     pub certainty: Certainty,
-    /// What runs between the samples.
+    /// Interpolation between the samples.
     pub interpolation: Interpolation,
-    /// Typical error of predicting a left-out round, ns; None with fewer than three, and where
+    /// Typical error of predicting an omitted round, ns; `None` with fewer than three, and if
     /// covariances are stated.
     pub left_out_error_ns: Option<f64>,
 }
 
 impl TimeMap {
-    /// The map of one node from its reachable lines. Breaks that somebody else knows of are
-    /// `known`.
+    /// Creates the map of one node from its reachable lines. `known` are breaks from other sources.
     ///
     /// # Errors
-    /// [`Error::UnusableKnots`] when no sample can be used.
+    /// [`Error::UnusableKnots`] if no sample is usable.
     pub fn from_offsets(samples: &[OffsetSample], axis: Axis, known: &KnownBreaks) -> Result<OffsetMap, Error> {
         let first = samples.first().ok_or_else(|| unusable("there are no offsets"))?;
         let base = Base { x_ns: first.at_ns, axis };

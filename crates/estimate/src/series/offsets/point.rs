@@ -6,36 +6,35 @@ use crate::statistics::{TO_SIGMA, upper_median};
 /// One line's estimate for one node.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct OffsetSample {
-    /// When, ns; on which clock says [`Axis`].
+    /// Time, ns, on the clock given by [`Axis`].
     pub at_ns: i64,
     /// This clock minus the reference clock, ns.
     pub offset_ns: f64,
-    /// Its rate, where measured.
+    /// Rate of the clock, ppm, if measured.
     pub drift_ppm: Option<f64>,
-    /// Standard deviation of the offset, where known.
+    /// Standard deviation of the offset, ns, if known.
     pub sigma_ns: Option<f64>,
-    /// Standard deviation of the rate, where known.
+    /// Standard deviation of the rate, ppm, if known.
     pub drift_sigma_ppm: Option<f64>,
-    /// Covariance of offset and rate, ns·ppm, where known.
+    /// Covariance of offset and rate, ns·ppm, if known.
     pub offset_drift_covariance: Option<f64>,
-    /// Density of the rate's random walk, ns²/s³, where stated.
+    /// Density of the rate's random walk, ns²/s³, if stated.
     pub wander: Option<f64>,
-    /// The clock, or the reference's, was stepped or slewed, or its stamps must not be used: no
-    /// knot.
+    /// True if the clock or the reference was stepped or slewed, or its stamps must not be used; it
+    /// is not a knot then.
     pub disturbed: bool,
-    /// The rates of both clocks changed by so much in the line's window as somebody saw, ppm; 0
-    /// where nobody did.
+    /// Detected change of both clocks' rates in the line's window, ppm; 0 if none was detected.
     pub slew_ppm: f64,
     /// A step of the clock in the line's window, on the clock itself.
     pub step: Option<Step>,
-    /// The round that the line is of, where stated.
+    /// Round of the line, if stated.
     pub round: Option<u64>,
-    /// The line says of this round, its own or one before, that the clock does not go on into it.
+    /// Round, its own or an earlier one, before which the line reports a break of the clock.
     pub broken_into: Option<u64>,
 }
 
 impl OffsetSample {
-    /// A sample of which nothing but the offset is known.
+    /// Creates a sample of which only the offset is known.
     pub const fn bare(at_ns: i64, offset_ns: f64) -> Self {
         Self {
             at_ns,
@@ -59,18 +58,18 @@ impl OffsetSample {
     }
 }
 
-/// A clock was stepped, or restarted with another offset: after it had shown `after_ns`, and before
-/// it showed `before_ns`. A clock set back may have shown less then.
+/// A step of a clock, or a restart with another offset, after it had shown `after_ns` and before it
+/// showed `before_ns`. If the clock was set back, the latter may be smaller.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The last reading known to be before it, ns.
+    /// Last reading known to be before the step, ns.
     pub after_ns: i64,
-    /// The first reading known to be after it, ns.
+    /// First reading known to be after the step, ns.
     pub before_ns: i64,
 }
 
 impl Step {
-    /// A step of `step_ns` that was over when the clock showed `at_ns`, and not yet so a watch's
+    /// Returns a step of `step_ns` that was over when the clock showed `at_ns`, and not a watch's
     /// period before.
     pub fn seen(at_ns: i64, step_ns: i64) -> Self {
         Self { after_ns: at_ns.saturating_sub(step_ns).saturating_sub(WATCH_PERIOD_NS), before_ns: at_ns }
@@ -93,15 +92,15 @@ impl Step {
     }
 }
 
-/// What the standard deviations of a node's map rest on.
+/// Basis of the standard deviations of a node's map.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Certainty {
     /// Every sample states its own.
     Stated,
-    /// Samples state none, and are enough to show how they scatter. An error that all of them share
-    /// does not show so.
+    /// Samples state none, but are numerous enough to show their scatter. An error common to all of
+    /// them does not show.
     Scatter,
-    /// Samples state none, and are too few to scatter: nothing is known.
+    /// Samples state none, and are too few to show their scatter.
     Unknown,
 }
 
@@ -117,12 +116,12 @@ impl Certainty {
     }
 }
 
-/// Whose clock gave the times of the samples.
+/// Clock of the samples' times.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// The reference clock's.
+    /// The reference clock.
     Reference,
-    /// The node's own, in order of true time: a time that goes back is a step.
+    /// The node's own clock, in order of true time: a time that goes back is a step.
     Own,
 }
 

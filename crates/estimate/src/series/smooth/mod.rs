@@ -29,25 +29,25 @@ use super::curve::{CurvePoint, hermite};
 use crate::kalman::Belief;
 use crate::statistics::upper_median;
 
-/// The curve and how well the readings fit it.
+/// The curve, and how well the readings fit it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Smoothed {
     /// Points with slopes at the readings that were used, one list per stretch without a step.
     pub stretches: Vec<Vec<CurvePoint>>,
-    /// Standard deviation of the slope at the very ends of each stretch, ppm.
+    /// Standard deviation of the slope at the ends of each stretch, ppm.
     pub growth_ppm: Vec<f64>,
     /// Readings minus curve, ns, in order of time, outliers included.
     pub residuals_ns: Vec<f64>,
     /// Standard deviation of a reading of relative sigma 1, ns.
     pub noise_ns: f64,
-    /// Readings left out as delays.
+    /// Readings excluded as delayed.
     pub outliers: usize,
-    /// Curve minus the low readings (their twentieth part from below), ns: how much of the delay is
-    /// seen to vary.
+    /// Curve minus the low readings (their fifth percentile), ns: the visible variation of the
+    /// delay.
     pub above_lowest_ns: f64,
 }
 
-/// Fits the curve; None without readings. Readings must be sorted by `x_ns`; of equal ones the
+/// Fits the curve; `None` without readings. Readings must be sorted by `x_ns`; among equal ones the
 /// lowest counts.
 pub fn smooth(readings: &[Reading]) -> Option<Smoothed> {
     let all: Vec<Reading> = distinct(readings);

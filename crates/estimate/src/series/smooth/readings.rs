@@ -5,13 +5,13 @@ use crate::statistics::{TO_SIGMA, upper_median};
 /// One reading.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// When, ns from a base of the caller's.
+    /// Time, ns from a base of the caller's.
     pub x_ns: f64,
-    /// What was read, ns from a base of the caller's.
+    /// Value, ns from a base of the caller's.
     pub value_ns: f64,
-    /// Standard deviation relative to that of the other readings; 1 for all where nothing is known.
+    /// Standard deviation relative to that of the other readings; 1 for all if unknown.
     pub relative_sigma: f64,
-    /// Errors are delays: the value can be too large, not too small.
+    /// True if errors are delays, so that the value can be too large but not too small.
     pub one_sided: bool,
 }
 
