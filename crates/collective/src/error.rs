@@ -4,97 +4,97 @@
 
 use std::time::Duration;
 
-/// What can go wrong between ranks.
+/// Errors of communication between ranks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing came from these ranks in time.
+    /// No data arrived from these ranks in time.
     #[error("{operation}: no data from rank(s) {} within {waited:.1?}{}", list(missing), if *interrupted { " (stop requested)" } else { "" })]
     Late {
-        /// The operation that waited.
+        /// Operation that waited.
         operation: &'static str,
-        /// Who is missing.
+        /// Missing ranks.
         missing: Vec<usize>,
-        /// How long it waited.
+        /// Time waited.
         waited: Duration,
-        /// The wait was cut short by a signal.
+        /// True if a signal cut the wait short.
         interrupted: bool,
     },
-    /// A rank's connection broke: its process ended or its host is gone.
+    /// The connection of a rank broke: its process ended or its host is gone.
     #[error("{operation}: lost rank {rank}: {reason}")]
     Lost {
-        /// The operation under way.
+        /// Operation in progress.
         operation: &'static str,
-        /// The rank that is gone.
+        /// Lost rank.
         rank: usize,
-        /// What the system said.
+        /// Error of the system.
         reason: String,
     },
-    /// a rank ended the run on purpose.
+    /// A rank ended the run on purpose.
     #[error("{operation}: rank {rank} ended the run: {reason}")]
     Aborted {
-        /// The operation under way here.
+        /// Operation in progress on this rank.
         operation: &'static str,
-        /// Who ended it.
+        /// Rank that ended the run.
         rank: usize,
-        /// Why, in that rank's words.
+        /// Reason given by that rank.
         reason: String,
     },
-    /// The others go on without this rank.
+    /// The others continue without this rank.
     #[error("the run continues without this rank: {reason}")]
     Dismissed {
-        /// Why, in the root's words.
+        /// Reason given by the root.
         reason: String,
     },
-    /// The root is gone, and too few ranks have found each other to go on: the others may have gone
-    /// on without them.
+    /// The root is gone, and too few ranks have found each other to continue: the others may have
+    /// continued without them.
     #[error(
         "{operation}: the root is lost, and this rank can reach only {} of {of} ranks; a minority stops, because the other ranks may \
         have continued",
         present
     )]
     Minority {
-        /// The operation under way.
+        /// Operation in progress.
         operation: &'static str,
-        /// How many ranks have found each other, this one included.
+        /// Number of ranks that have found each other, including this one.
         present: usize,
-        /// How many there were.
+        /// Number of ranks before.
         of: usize,
     },
-    /// A rank's file is not at the root.
+    /// A rank's file did not reach the root.
     #[error("rank {rank}: {name} did not reach rank 0: {reason}")]
     File {
-        /// Whose file.
+        /// Rank that sent the file.
         rank: usize,
-        /// The name that it was to have.
+        /// Name of the file at the root.
         name: String,
-        /// Why not, and what to do.
+        /// Reason, and what to do.
         reason: String,
     },
-    /// A peer sent something that this protocol does not allow.
+    /// A peer violated the protocol.
     #[error("{operation}: rank {rank} sent {what}")]
     Protocol {
-        /// The operation under way.
+        /// Operation in progress.
         operation: &'static str,
-        /// Who sent it.
+        /// The peer.
         rank: usize,
-        /// What is wrong with it.
+        /// Description of the violation.
         what: String,
     },
-    /// The ranks could not find each other, or a port is taken.
+    /// The ranks cannot find each other, or a port is taken.
     #[error("{what}: {reason}")]
     Setup {
-        /// What was tried, with the address.
+        /// Attempted action, with the address.
         what: String,
-        /// What the system said, and what to do.
+        /// Error of the system, and what to do.
         reason: String,
     },
     /// The backend failed.
     #[error("{operation}: {reason}")]
     Backend {
-        /// The operation under way.
+        /// Operation in progress.
         operation: &'static str,
-        /// What the backend said.
+        /// Error of the backend.
         reason: String,
     },
 }

@@ -1,6 +1,6 @@
 //! The frames of all ranks, stored contiguously.
 
-/// Frames of a gather, one per rank; a rank that took no part has an empty frame.
+/// Frames of a gather, one per rank; the frame of a rank that did not take part is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frames {
     bytes: Vec<u8>,
@@ -8,7 +8,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Forgets all frames, keeps the memory.
+    /// Removes all frames, keeping the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -20,31 +20,31 @@ impl Frames {
         self.ends.push(self.bytes.len());
     }
 
-    /// How many frames there are.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// True when there is no frame.
+    /// Returns true if there are no frames.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The frame of `rank`.
+    /// Returns the frame of `rank`.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// Panics if there is no such rank.
     pub fn frame(&self, rank: usize) -> &[u8] {
         let start = if rank == 0 { 0 } else { self.ends[rank - 1] };
         &self.bytes[start..self.ends[rank]]
     }
 
-    /// All frames in order of rank.
+    /// Returns all frames in order of rank.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|rank| self.frame(rank))
     }
 
-    /// Appends all frames to `out` in one piece: count, lengths (`u64`, little-endian), bytes.
+    /// Appends all frames to `out`: count, lengths (`u64`, little-endian), bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.len() as u64).to_le_bytes());
         for frame in self.iter() {
@@ -53,8 +53,8 @@ impl Frames {
         out.extend_from_slice(&self.bytes);
     }
 
-    /// Replaces the frames by those that [`Frames::encode`] wrote; false, and no frames, when
-    /// `encoded` is not such.
+    /// Replaces the frames by those written by [`Frames::encode`]; returns false, leaving no
+    /// frames, if `encoded` is invalid.
     pub fn decode(&mut self, encoded: &[u8]) -> bool {
         self.clear();
         self.append_encoded(encoded).unwrap_or_else(|| {

@@ -16,13 +16,13 @@ use crate::{Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, W
 pub struct InProcess {
     rank: Rank,
     size: usize,
-    /// As this rank knows it.
+    /// The root, as far as this rank knows.
     root: Rank,
     shared: Arc<Shared>,
 }
 
 impl InProcess {
-    /// A group of `size` ranks, in order.
+    /// Creates a group of `size` ranks, in order.
     pub fn group(size: usize) -> Vec<Self> {
         let member = Member { alive: true, ..Member::default() };
         let state = State {
@@ -39,7 +39,7 @@ impl InProcess {
         (0..size).map(|rank| Self { rank, size, root: ROOT, shared: Arc::clone(&shared) }).collect()
     }
 
-    /// Sleeps until `ready` yields something; `missing` says whom it waits for.
+    /// Sleeps until `ready` returns a value; `missing` returns the ranks it waits for.
     fn wait<T>(
         &self,
         mut wait: Wait<'_>,
@@ -81,7 +81,7 @@ impl InProcess {
         }
     }
 
-    /// A rank without which the others went on takes part in nothing any more.
+    /// Refuses operations of a rank without which the others have continued.
     fn check_place(&self, state: &State) -> Result<(), Error> {
         let gone = state.members[self.rank].gone;
         let reason = || format!("rank {} continued without rank {}", state.root, self.rank);
@@ -259,8 +259,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// A thread that panics while it holds the lock leaves whole queues behind: every change is a
-    /// single push or pop.
+    /// Locks the state. Even if a thread panics while it holds the lock, the queues are consistent:
+    /// every change is a single push or pop.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -274,16 +274,16 @@ impl Shared {
 struct State {
     members: Vec<Member>,
     aborted: Option<(Rank, String)>,
-    /// The root goes on without ranks that are lost.
+    /// True if the root continues without lost ranks.
     goes_on: bool,
-    /// Who has left since the root last asked.
+    /// Ranks that have left since the root's last query.
     left: Vec<(Rank, Error)>,
     root: Rank,
-    /// Who takes the root's place, in this order.
+    /// Ranks that take over from the root, in this order.
     line: Vec<Rank>,
     /// Ranks that have lost the root and wait for each other.
     electing: BTreeSet<Rank>,
-    /// How often a root was chosen.
+    /// Number of elections of a root so far.
     elections: u64,
 }
 
@@ -293,8 +293,8 @@ impl State {
         self.left.push((rank, reason));
     }
 
-    /// Of those who wait the first in line takes the root's place, where there is no line the
-    /// lowest; all others have left, and what was under way is forgotten.
+    /// Elects the root: the first waiting rank in the line, or the lowest if there is no line. All
+    /// others have left, and operations in progress are discarded.
     fn elect(&mut self) {
         let electing = std::mem::take(&mut self.electing);
         let next = self.line.iter().find(|rank| electing.contains(rank));
@@ -317,6 +317,6 @@ struct Member {
     announced: VecDeque<Arc<[u8]>>,
     heard: Vec<Call>,
     alive: bool,
-    /// The others went on without it.
+    /// True if the others continued without it.
     gone: bool,
 }

@@ -11,7 +11,7 @@ use crate::{
     Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, SideWork, check_frames, check_participants,
 };
 
-/// A rank's label, and a label's rank.
+/// Converts between a rank and its label, in both directions.
 pub(crate) fn exchanged(root: Rank, rank: Rank) -> Rank {
     match rank {
         ROOT => root,
@@ -20,14 +20,14 @@ pub(crate) fn exchanged(root: Rank, rank: Rank) -> Rank {
     }
 }
 
-/// The same frames, by rank where they were by label, and the other way round.
+/// Reorders frames from labels to ranks, or vice versa.
 pub(crate) fn swapped(frames: &Frames, root: Rank) -> Frames {
     let mut own = Frames::default();
     (0..frames.len()).for_each(|rank| own.push(frames.frame(exchanged(root, rank))));
     own
 }
 
-/// A group's error with the ranks' own numbers.
+/// Converts the ranks in a group's error from labels.
 pub(crate) fn renamed(mut error: Error, root: Rank) -> Error {
     match &mut error {
         Error::Late { missing, .. } => {
@@ -43,12 +43,13 @@ pub(crate) fn renamed(mut error: Error, root: Rank) -> Error {
     error
 }
 
-/// This process's rank and the rank of the inner group's root: both are 0 only where they are one.
+/// Returns this process's rank and that of the inner group's root: both are 0 only if they are the
+/// same.
 fn ends(inner: &impl Collective, root: Rank) -> (Rank, Rank) {
     (exchanged(root, inner.rank()), exchanged(root, inner.root()))
 }
 
-/// [`Collective::gather`] of `inner`, by rank.
+/// Runs [`Collective::gather`] of `inner`, by rank.
 pub(crate) fn gather(
     inner: &mut impl Collective,
     root: Rank,
@@ -68,7 +69,7 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// [`Collective::scatter`] of `inner`, by rank.
+/// Runs [`Collective::scatter`] of `inner`, by rank.
 pub(crate) fn scatter(
     inner: &mut impl Collective,
     root: Rank,
@@ -84,13 +85,13 @@ pub(crate) fn scatter(
     inner.scatter(&swapped(frames, root), own, deadline).map_err(|error| renamed(error, root))
 }
 
-/// [`Collective::calls`] of `inner`, by rank.
+/// Runs [`Collective::calls`] of `inner`, by rank.
 pub(crate) fn calls(inner: &mut impl Collective, root: Rank) -> Result<Vec<Call>, Error> {
     let heard = inner.calls().map_err(|error| renamed(error, root))?;
     Ok(heard.into_iter().map(|(label, word)| (exchanged(root, label), word)).collect())
 }
 
-/// [`Collective::attendance`] of `inner`, by rank.
+/// Runs [`Collective::attendance`] of `inner`, by rank.
 pub(crate) fn attendance(inner: &mut impl Collective, root: Rank) -> Attendance {
     let Attendance { left, back } = inner.attendance();
     Attendance {
@@ -99,7 +100,7 @@ pub(crate) fn attendance(inner: &mut impl Collective, root: Rank) -> Attendance 
     }
 }
 
-/// Work that hears words by rank, for a group that knows ranks by their labels.
+/// Returns work that receives messages by rank, for a group that uses labels.
 pub(crate) fn work_by_rank(work: Arc<dyn SideWork>, root: Rank) -> Arc<dyn SideWork> {
     if root == ROOT { work } else { Arc::new(WorkByRank { work, root }) }
 }

@@ -24,20 +24,20 @@ pub struct Led<C> {
 }
 
 impl<C: Collective> Led<C> {
-    /// `inner` is this process's end, in the place that [`Self::place`] says. All ranks name the
-    /// same master. One that there is not is as rank 0: the hand-shake, which all ranks reach then,
-    /// refuses it.
+    /// Wraps `inner`, this process's end, whose place is that given by [`Self::place`]. All ranks
+    /// name the same master. A nonexistent master is treated as rank 0; the handshake, which all
+    /// ranks then reach, refuses it.
     pub fn new(inner: C, master: Rank) -> Self {
         let master = if master < inner.size() { master } else { ROOT };
         Self { inner, master }
     }
 
-    /// The backend's end, and the master.
+    /// Returns the backend's end, and the master.
     pub fn into_parts(self) -> (C, Rank) {
         (self.inner, self.master)
     }
 
-    /// The backend's end.
+    /// Returns the backend's end.
     pub fn inner(&self) -> &C {
         &self.inner
     }
@@ -52,12 +52,12 @@ impl<C: Collective> Led<C> {
 }
 
 impl Led<()> {
-    /// The number that `rank` of a group of `size` has in the backend: the master's is 0.
+    /// Returns the place that `rank` of a group of `size` has in the backend: the master's is 0.
     pub fn place(master: Rank, rank: Rank, size: usize) -> Rank {
         if master < size { exchanged(master, rank) } else { rank }
     }
 
-    /// The error of a group that did not come about, with the ranks' own numbers.
+    /// Converts the ranks in the error of a group that could not be formed.
     pub fn named(master: Rank, size: usize, error: Error) -> Error {
         if master < size { renamed(error, master) } else { error }
     }
@@ -212,7 +212,7 @@ impl<C: Collective> Collective for Led<C> {
     }
 }
 
-/// Where files of ranks go, which the backend knows by their places.
+/// Chooses the places of ranks' files, by the backend's numbers.
 #[derive(Debug)]
 struct PlacesOfRanks {
     places: Arc<dyn FilePlaces>,

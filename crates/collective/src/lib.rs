@@ -46,79 +46,80 @@ use probe_sync_files::OwnFolder;
 /// A rank of the run, `0..size`.
 pub type Rank = usize;
 
-/// More ranks than anybody has; a wrong number must not make a front end allocate for it.
+/// Most ranks; a wrong number must not cause a large allocation.
 pub const MAX_RANKS: usize = 1 << 16;
 
-/// When a wait ends without its data, and what can end it sooner.
+/// The time at which a wait fails, and what can end it sooner.
 #[derive(Clone, Debug)]
 pub struct Deadline {
-    /// The wait fails at this instant.
+    /// Instant at which the wait fails.
     pub(crate) at: Instant,
-    /// Once set (a signal arrived), the wait fails after `grace` instead.
+    /// If set (a signal arrived), the wait fails after `grace` instead.
     pub(crate) interrupt: Option<Arc<AtomicBool>>,
-    /// How long an interrupted wait goes on.
+    /// How long an interrupted wait continues.
     pub grace: Duration,
 }
 
 impl Deadline {
-    /// The end of a wait of at most `limit` from now.
+    /// Creates a deadline at most `limit` from now.
     pub fn new(limit: Duration, interrupt: Option<Arc<AtomicBool>>) -> Self {
         Self { at: Instant::now() + limit, interrupt, grace: GRACE }
     }
 
-    /// A deadline that is later than this one by `more`, interrupted or not. A rank that waits for
-    /// the root waits longer than the root waits for the others: the root knows who is missing, so
-    /// its error must come first.
+    /// Returns a deadline that is later than this one by `more`, also when interrupted. A rank that
+    /// waits for the root waits longer than the root waits for the others: the root knows which
+    /// rank is missing, so its error must come first.
     #[must_use]
     pub fn extended(&self, more: Duration) -> Self {
         Self { at: self.at + more, grace: self.grace + more, interrupt: self.interrupt.clone() }
     }
 
-    /// One that is at most `limit` from now, and no later than this one.
+    /// Returns a deadline at most `limit` from now, and no later than this one.
     #[must_use]
     pub(crate) fn within(&self, limit: Duration) -> Self {
         Self { at: self.at.min(Instant::now() + limit), ..self.clone() }
     }
 
-    /// Half as long from now.
+    /// Returns a deadline after half the remaining time.
     #[must_use]
     pub fn halved(&self) -> Self {
         let left = self.at.saturating_duration_since(Instant::now());
         Self { at: Instant::now() + left / 2, ..self.clone() }
     }
 
-    /// True once the interrupt was raised.
+    /// Returns true once the interrupt was raised.
     pub(crate) fn interrupted(&self) -> bool {
         self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 }
 
-/// Who has left a group that goes on without them, and who asks to come back; at the root.
+/// Ranks that have left a group that continues without them, and ranks that ask to return; at the
+/// root.
 #[derive(Debug, Default)]
 pub struct Attendance {
-    /// Ranks that have left since it was last asked, and what showed it.
+    /// Ranks that have left since the last query, with the error that showed it.
     pub left: Vec<(Rank, Error)>,
-    /// Ranks that ask to come back, with what each states. Each waits for [`Collective::admit`].
+    /// Ranks that ask to return, each with its statement. Each waits for [`Collective::admit`].
     pub back: Vec<(Rank, Vec<u8>)>,
 }
 
-/// What a backend has carried since it was made, and how often it had to try again.
+/// Traffic of a backend since it was created, with its number of retries.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Messages that this rank has sent.
+    /// Messages sent by this rank.
     pub messages_sent: u64,
-    /// Messages that have come here.
+    /// Messages received.
     pub messages_received: u64,
-    /// Bytes that this rank has sent, headers of the backend's own included.
+    /// Bytes sent by this rank, including the backend's own headers.
     pub bytes_sent: u64,
-    /// Bytes that have come here.
+    /// Bytes received.
     pub bytes_received: u64,
-    /// Connections and messages that were tried again.
+    /// Retried connections and messages.
     pub retries: u64,
 }
 
 impl Traffic {
-    /// What both have carried.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -131,60 +132,60 @@ impl Traffic {
     }
 }
 
-/// A word that came beside the operations: who said it, and what ([`Collective::call`]).
+/// A message outside of the operations: the sender, and the content ([`Collective::call`]).
 pub type Call = (Rank, Vec<u8>);
 
-/// What a rank does while an operation waits for others.
+/// Work that a rank does while an operation waits for others.
 pub trait SideWork: fmt::Debug + Send + Sync {
-    /// Takes the words that have come ([`Collective::call`]) and returns those to say. It does not
-    /// wait.
+    /// Processes received messages ([`Collective::call`]) and returns those to send, without
+    /// waiting.
     fn turn(&self, heard: Vec<Call>) -> Vec<Vec<u8>>;
 }
 
-/// Where the root puts files that ranks bring.
+/// Chooses where the root stores files sent by ranks.
 pub trait FilePlaces: fmt::Debug + Send + Sync {
-    /// The folder, and the name in it, of a rank's file of this name, which is relative and leads
-    /// nowhere else. Folders that are missing are made. None where the root has the file already:
-    /// then it is heard and dropped.
+    /// Returns the folder, and the name in it, for a rank's file of this name, which is relative
+    /// and stays within. Missing folders are created. `None` if the root has the file already; it
+    /// is then received and dropped.
     ///
     /// # Errors
-    /// Why it is not taken; the rank is told so.
+    /// States why the file is not accepted; the rank receives the reason.
     fn place(&self, rank: Rank, name: &str) -> Result<Option<(OwnFolder, String)>, String>;
 }
 
 /// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the
 /// same order.
 ///
-/// A waiting rank sleeps; it never spins a core that training needs for longer than 50 µs.
+/// A waiting rank sleeps; it never spins on a core that training needs for longer than 50 µs.
 pub trait Collective {
-    /// This process's rank.
+    /// Returns this process's rank.
     fn rank(&self) -> Rank;
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     fn size(&self) -> usize;
 
-    /// The rank that gathers and decides: [`ROOT`] at first, or another that was asked for
-    /// ([`Led`]), later whoever took its place ([`Self::succeed`]).
+    /// Returns the rank that gathers and decides: [`ROOT`] at first, or another one that was
+    /// requested ([`Led`]), and later the rank that took over from it ([`Self::succeed`]).
     fn root(&self) -> Rank {
         ROOT
     }
 
-    /// The backend's name for people: `"mpi"`, `"tcp"`, `"in-process"`.
+    /// Returns the backend's display name: `"mpi"`, `"tcp"`, `"in-process"`.
     fn backend(&self) -> &'static str;
 
-    /// Whether a launcher signals all ranks when it signals one: mpirun does, on Ctrl-C as when a
-    /// rank has died, and kills a second later. Then an interrupted wait must be short; otherwise
-    /// it must outlast the others' windows.
+    /// Returns true if the launcher signals all ranks when it signals one. mpirun does, on Ctrl-C
+    /// or when a rank has died, and kills a second later; an interrupted wait must then be short.
+    /// Otherwise it must outlast the others' windows.
     fn signals_reach_all(&self) -> bool {
         false
     }
 
-    /// Brings every participant's `payload` to the root. `participants` is indexed by rank, equal
+    /// Gathers every participant's `payload` at the root. `participants` is indexed by rank, equal
     /// on all ranks, and includes the root; the others contribute nothing and return at once. At
-    /// the root `frames` holds one frame per rank afterwards; elsewhere it is left empty.
+    /// the root `frames` has one frame per rank afterwards; elsewhere it is empty.
     ///
     /// # Errors
-    /// [`Error::Late`] names every rank whose data did not come in time.
+    /// [`Error::Late`] names every rank whose data did not arrive in time.
     fn gather(
         &mut self,
         participants: &[bool],
@@ -193,18 +194,18 @@ pub trait Collective {
         deadline: &Deadline,
     ) -> Result<(), Error>;
 
-    /// Brings the root's `buffer` to every rank, replacing what the others hold in theirs.
+    /// Broadcasts the root's `buffer` to every rank, replacing the content of theirs.
     ///
     /// # Errors
-    /// [`Error::Late`] when the root's data did not come in time.
+    /// [`Error::Late`] if the root's data did not arrive in time.
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error>;
 
-    /// Brings each rank its own frame of `frames`, one per rank, which the root has; it replaces
-    /// what `own` holds. The other ranks' `frames` are not looked at. By default a broadcast of
-    /// them all, of which each rank keeps its own.
+    /// Sends each rank its own frame of the root's `frames`, one per rank; it replaces the content
+    /// of `own`. The other ranks' `frames` are ignored. By default this is a broadcast of all
+    /// frames, of which each rank keeps its own.
     ///
     /// # Errors
-    /// As [`Collective::broadcast`].
+    /// Errors of [`Collective::broadcast`].
     fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
         check_frames((self.rank(), self.root()), self.size(), frames)?;
         let (mut encoded, mut all) = (Vec::new(), Frames::default());
@@ -221,42 +222,42 @@ pub trait Collective {
         Ok(())
     }
 
-    /// Says `word`, of at most [`WORD_MAX`] bytes, beside the operations: the root to all ranks,
-    /// any other rank to the root. It never waits for those who hear it, who find it in
-    /// [`Self::calls`] in the order in which it was said. A rank that is lost meanwhile shows in
-    /// the next operation. False where the backend carries no words.
+    /// Sends `word`, a message of at most [`WORD_MAX`] bytes, outside of the operations: the root
+    /// to all ranks, any other rank to the root. It never waits for the receivers, which get it
+    /// from [`Self::calls`] in the order of sending. A rank lost meanwhile is noticed in the next
+    /// operation. Returns false if the backend does not support such messages.
     ///
     /// # Errors
-    /// When the backend has failed, or the word is too long.
+    /// Returns an error if the backend has failed, or the message is too long.
     fn call(&mut self, _word: &[u8]) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// What was said to this rank since this was last asked. Never waits; it also moves on what the
-    /// backend has under way, so a rank that waits for something else asks a few times a second.
+    /// Removes and returns the messages received since the previous call. Never waits. It also
+    /// drives the backend, so a rank that waits for something else calls it a few times per second.
     ///
     /// # Errors
-    /// When the backend has failed.
+    /// Returns an error if the backend has failed.
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         Ok(Vec::new())
     }
 
-    /// From now on an operation that waits for others does `work` about ten times a second: words
-    /// are said and heard although a rank hangs. Backends that cannot do nothing; their words come
-    /// when the operation is over. After another rank has taken the root's place it must be asked
-    /// for again.
+    /// Makes an operation that waits for others do `work` about ten times per second, so that
+    /// messages are sent and received even if a rank hangs. Backends without support ignore it;
+    /// their messages arrive when the operation is over. It must be called again after another rank
+    /// has taken over as root.
     fn work_while_waiting(&mut self, _work: Arc<dyn SideWork>) {}
 
-    /// What was carried so far.
+    /// Returns the traffic so far.
     fn traffic(&self) -> Traffic {
         Traffic::default()
     }
 
-    /// Brings every rank's `payload` to every rank (time-based rounds, Variant A). By default a
-    /// gather and a broadcast.
+    /// Gathers every rank's `payload` at every rank (time-based rounds, Variant A). By default this
+    /// is a gather and a broadcast.
     ///
     /// # Errors
-    /// As [`Collective::gather`] and [`Collective::broadcast`].
+    /// Errors of [`Collective::gather`] and [`Collective::broadcast`].
     fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
         self.gather(&vec![true; self.size()], payload, frames, deadline)?;
         let mut encoded = Vec::new();
@@ -271,81 +272,83 @@ pub trait Collective {
         Ok(())
     }
 
-    /// At the root, before [`Self::go_on_without_lost`]: the ranks without which the group has
-    /// begun. Their frames are empty; they may come later, as ranks that come back do
+    /// At the root, before [`Self::go_on_without_lost`]: returns the ranks without which the group
+    /// has begun. Their frames are empty; they may join later, as returning ranks do
     /// ([`Attendance::back`]).
     fn missing(&self) -> Vec<Rank> {
         Vec::new()
     }
 
-    /// At the root, where the backend can: from now on a rank that is lost or late ends no
-    /// operation. It has left ([`Self::attendance`]), its frames are empty, and the others go on. A
-    /// process that is started in its place may come back: it is told `notice` first. Called again
-    /// it changes the notice.
+    /// At the root, if the backend supports it: from now on a lost or late rank does not end an
+    /// operation. It has left ([`Self::attendance`]), its frames are empty, and the others
+    /// continue. A process started in its place may return, and first receives `notice`. Calling
+    /// this again changes the notice.
     ///
     /// # Errors
-    /// When the system refuses what that needs.
+    /// Returns an error if the system refuses the necessary resources.
     fn go_on_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// At the root, where the backend can, before [`Self::go_on_without_lost`]: from then on until
-    /// [`Self::let_nobody_back`] ranks may bring files ([`FileSender`]), beside all operations.
+    /// At the root, if the backend supports it, before [`Self::go_on_without_lost`]: from then on
+    /// until [`Self::let_nobody_back`] ranks may send files ([`FileSender`]), independently of all
+    /// operations.
     fn receive_files(&mut self, _places: Arc<dyn FilePlaces>) {}
 
-    /// At the root: from now on nobody comes back; the group still goes on without those who are
-    /// lost. The address at which they asked is free afterwards.
+    /// At the root: from now on no rank may return; the group still continues without lost ranks.
+    /// The address for returning ranks is free afterwards.
     fn let_nobody_back(&mut self) {}
 
-    /// At the root: who has left and who asks to come back since this was last asked.
+    /// At the root: returns which ranks have left and which ask to return since the previous call.
     fn attendance(&mut self) -> Attendance {
         Attendance::default()
     }
 
     /// At the root: lets a rank of [`Attendance::back`] take part from the next operation on, or
-    /// says why not. True when it takes part.
+    /// states why not. Returns true if it takes part.
     fn admit(&mut self, _rank: Rank, _verdict: Result<(), String>) -> bool {
         false
     }
 
-    /// Where this rank was started in the place of one that had left: what the root has told it. It
-    /// takes part in no operation before [`Self::come_back`].
+    /// If this rank was started in the place of one that had left: returns the root's notice. The
+    /// rank takes part in no operation before [`Self::come_back`].
     fn notice(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Tells the root what it must know of this rank, and returns when this rank takes part again:
-    /// from the next broadcast on.
+    /// Sends this rank's statement to the root, and returns when this rank takes part again: from
+    /// the next broadcast on.
     ///
     /// # Errors
-    /// [`Error::Dismissed`] when the root does not want it, [`Error::Late`] when it says nothing.
+    /// [`Error::Dismissed`] if the root refuses it, [`Error::Late`] if the root does not answer.
     fn come_back(&mut self, _statement: &[u8], _deadline: &Deadline) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Before [`Self::go_on_without_lost`]: where the others reach this rank if it is to take the
-    /// root's place, which the root itself never does: nowhere. None where the backend has only one
-    /// root.
+    /// Before [`Self::go_on_without_lost`]: returns the addresses at which the others reach this
+    /// rank if it takes over as root; none on the root itself, which never does. `None` if the
+    /// backend does not support another root.
     ///
     /// # Errors
-    /// When the system refuses what that needs.
+    /// Returns an error if the system refuses the necessary resources.
     fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
         Ok(None)
     }
 
-    /// After that, the same on all ranks: who takes the root's place, in this order, and where each
-    /// is reached.
+    /// After that, equally on all ranks: sets the ranks that take over as root, in this order, with
+    /// their addresses.
     fn line_up(&mut self, _successors: &[(Rank, Vec<SocketAddr>)]) {}
 
-    /// The root is lost, and an operation has failed for that: settles with the ranks that are left
-    /// who takes its place. More than half of those who took part last (`there`, for each rank
-    /// whether it did, the lost root among them) must find each other, and nobody else counts: two
-    /// groups are never more than half of the same ranks. Who finds more than half waits no longer
-    /// than `late_by` for the rest. Afterwards they begin anew: what failed is repeated, with the
-    /// new root.
+    /// After the root was lost and an operation failed for that reason: agrees with the remaining
+    /// ranks on the new root. More than half of those that took part last (`there`, for each rank,
+    /// including the lost root) must find each other, and no others count: two groups cannot both
+    /// be more than half of the same ranks. Once more than half are found, it waits at most
+    /// `late_by` for the rest. Afterwards the ranks start over: the failed operation is repeated
+    /// with the new root.
     ///
     /// # Errors
-    /// [`Error::Minority`] when too few find each other; also when the backend has only one root.
+    /// [`Error::Minority`] if too few find each other, and if the backend does not support another
+    /// root.
     fn succeed(&mut self, _there: &[bool], _late_by: Duration, _deadline: &Deadline) -> Result<Rank, Error> {
         Err(Error::Backend {
             operation: "succession",
@@ -353,68 +356,68 @@ pub trait Collective {
         })
     }
 
-    /// Whether the root has hung up, as far as can be seen without waiting. Where it only hangs,
-    /// the next operation shows it.
+    /// Returns true if the root has disconnected, as far as can be seen without waiting. A root
+    /// that only hangs is noticed by the next operation.
     fn root_has_gone(&mut self) -> bool {
         false
     }
 
-    /// On another rank than the root, when its connection has broken: whether the root is there all
-    /// the same. Takes two seconds at most.
+    /// On another rank than the root, after its connection broke: returns true if the root is still
+    /// alive. Takes two seconds at most.
     fn root_is_there(&mut self) -> bool {
         false
     }
 
-    /// On another rank than the root, when an operation has failed: gives its connection up and
-    /// connects anew, to whoever is the root by then, with pauses that grow. Then this rank is one
-    /// that comes back ([`Self::notice`]). False where the backend cannot.
+    /// On another rank than the root, after an operation has failed: closes its connection and
+    /// connects again to the current root, with growing pauses. This rank is then a returning one
+    /// ([`Self::notice`]). Returns false if the backend does not support it.
     ///
     /// # Errors
-    /// [`Error::Lost`] when nobody of the group is left, or the deadline is over; the text says who
-    /// answered what.
+    /// [`Error::Lost`] if no rank of the group is left, or the deadline is over; the text lists the
+    /// answers.
     fn reconnect(&mut self, _deadline: &Deadline) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// At the root, when many ranks were lost at once: looks whether they have met anew around
-    /// another root, who is that then.
+    /// At the root, after many ranks were lost at once: checks whether they have formed a group
+    /// around another root, and returns that.
     fn superseded_by(&mut self) -> Option<Rank> {
         None
     }
 
-    /// On all ranks, before they say anything else: connections between ranks are to last for a
-    /// round, from the first [`Self::round_is_over`] on. Until then they stand. A rank that is no
-    /// participant of a gather waits in it for its connection, and what [`Self::call`] says there
-    /// comes with the next gather, and is not taken (false) where too much waits; at the root it
-    /// says nothing.
+    /// On all ranks, before any other message: makes connections between ranks last for one round
+    /// each, from the first [`Self::round_is_over`] on. Until then they persist. A rank that does
+    /// not take part in a gather waits in it for its connection; its messages by [`Self::call`] are
+    /// sent with the next gather, and not accepted (false) if too many are waiting; at the root
+    /// they are not sent.
     ///
     /// # Errors
-    /// [`Error::Setup`] where the backend cannot.
+    /// [`Error::Setup`] if the backend does not support it.
     fn connect_per_round(&mut self) -> Result<(), Error> {
         let reason =
             format!("the ranks of this run communicate over {}; omit it, or start them over TCP", self.backend());
         Err(Error::Setup { what: "per-round connections".to_owned(), reason })
     }
 
-    /// The next operation is a gather, and only after a while: where connections last for a round
-    /// they end.
+    /// Announces that the next operation is a gather, after a while; connections that last for one
+    /// round end.
     ///
     /// # Errors
-    /// When the system refuses what the next round needs.
+    /// Returns an error if the system refuses the resources for the next round.
     fn round_is_over(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the
-    /// others. Does not return where the backend can kill the job (`MPI_Abort`); otherwise breaks
+    /// Ends the whole job at once, on every rank, after an error that this rank cannot report to
+    /// the others. Does not return if the backend can kill the job (`MPI_Abort`); otherwise closes
     /// the connections, so that the others fail promptly, and returns.
     fn abort(&mut self, reason: &str);
 }
 
-/// Checks what every backend's gather requires of its list of participants.
+/// Checks the requirements of every backend's gather on its list of participants.
 ///
 /// # Errors
-/// [`Error::Protocol`] naming `rank`, whose list it is.
+/// [`Error::Protocol`] with `rank`, which passed the list.
 pub fn check_participants((rank, root): (Rank, Rank), size: usize, participants: &[bool]) -> Result<(), Error> {
     let what = if participants.len() != size {
         format!("a list of {} participants in a group of {size}", participants.len())
@@ -426,10 +429,10 @@ pub fn check_participants((rank, root): (Rank, Rank), size: usize, participants:
     Err(Error::Protocol { operation: "gather", rank, what })
 }
 
-/// Checks what every backend's scatter requires of the root's frames.
+/// Checks the requirements of every backend's scatter on the root's frames.
 ///
 /// # Errors
-/// [`Error::Protocol`] naming `rank`, whose frames they are.
+/// [`Error::Protocol`] with `rank`, which passed the frames.
 pub fn check_frames((rank, root): (Rank, Rank), size: usize, frames: &Frames) -> Result<(), Error> {
     if rank != root || frames.len() == size {
         return Ok(());
@@ -438,10 +441,10 @@ pub fn check_frames((rank, root): (Rank, Rank), size: usize, frames: &Frames) ->
     Err(Error::Protocol { operation: "scatter", rank, what })
 }
 
-/// Checks the length of a word that is to be said beside the operations.
+/// Checks the length of a message outside of the operations.
 ///
 /// # Errors
-/// [`Error::Protocol`] naming `rank`, whose word it is.
+/// [`Error::Protocol`] with `rank`, the sender.
 pub fn check_word(rank: Rank, word: &[u8]) -> Result<(), Error> {
     if word.len() <= WORD_MAX {
         return Ok(());
@@ -450,14 +453,14 @@ pub fn check_word(rank: Rank, word: &[u8]) -> Result<(), Error> {
     Err(Error::Protocol { operation: "call", rank, what })
 }
 
-/// The longest word beside the operations.
+/// Longest message outside of the operations, bytes.
 pub const WORD_MAX: usize = 4096;
 
-/// The rank that gathers and decides, where no other was asked for.
+/// The rank that gathers and decides, unless another was requested.
 pub const ROOT: Rank = 0;
 
-/// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need
-/// a moment to contribute, but mpirun kills a second after it has asked to end.
+/// Default time for which an interrupted wait continues: peers that were interrupted too need a
+/// moment to contribute, but mpirun kills a second after its request to end.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

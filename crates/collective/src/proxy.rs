@@ -8,29 +8,29 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Listens on loopback and carries every connection on to one address.
+/// Listens on loopback and forwards every connection to one address.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SocketAddr,
     path: Arc<Mutex<Path>>,
 }
 
 #[derive(Debug)]
 struct Path {
-    /// New connections are carried; otherwise they are closed at once.
+    /// True if new connections are forwarded; otherwise they are closed at once.
     open: bool,
-    /// Connections before this one carry nothing, and their ends hear nothing of it.
+    /// Connections before this one forward nothing, without notifying their ends.
     first_alive: usize,
     streams: Vec<TcpStream>,
     connections: usize,
 }
 
 impl Proxy {
-    /// A path to `target`.
+    /// Creates a proxy to `target`.
     ///
     /// # Panics
-    /// This machine has no port left on its loopback.
+    /// Panics if this machine has no free port on loopback.
     pub fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
         let address = listener.local_addr().expect("bound");
@@ -54,13 +54,13 @@ impl Proxy {
         }
     }
 
-    /// Carries new connections again.
+    /// Forwards new connections again.
     pub fn open(&self) {
         lock(&self.path).open = true;
     }
 
-    /// Forgets the connections of now, as a NAT does: neither end is told, and nothing arrives. New
-    /// ones are carried.
+    /// Silently drops the present connections, as a NAT does: neither end is notified, and nothing
+    /// arrives. New ones are forwarded.
     pub fn forget(&self) {
         let mut path = lock(&self.path);
         path.first_alive = path.connections;

@@ -8,10 +8,10 @@ use std::io::Read as _;
 
 use crate::Error;
 
-/// Bytes that nobody can guess, from the kernel.
+/// Returns unpredictable bytes from the kernel.
 ///
 /// # Errors
-/// [`Error::Setup`] where the system has none.
+/// [`Error::Setup`] if the system has none.
 pub fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT], Error> {
     let mut bytes = [0; COUNT];
     let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut bytes));

@@ -11,21 +11,21 @@ use std::time::Duration;
 
 use crate::{Collective, Deadline, Error, Frames, GRACE, ROOT, Rank};
 
-/// One program for all ranks.
+/// One test program for all ranks.
 #[derive(Copy, Clone, Debug)]
 pub struct Case {
-    /// Its name in reports.
+    /// Name in reports.
     pub name: &'static str,
-    /// The smallest group for which it means something.
+    /// Smallest group for which it is meaningful.
     pub smallest_size: usize,
-    /// Afterwards some ranks' ends are unusable, so that the group cannot end in order.
+    /// True if it leaves some ranks' ends unusable, so that the group cannot end normally.
     pub breaks_group: bool,
-    /// It ends with [`Collective::abort`], which some backends do not survive.
+    /// True if it ends with [`Collective::abort`], which some backends do not survive.
     pub aborts: bool,
     /// Runs one rank's part.
     ///
     /// # Errors
-    /// What this rank found wrong.
+    /// Returns what this rank found wrong.
     pub run: fn(&mut dyn Collective) -> Result<(), String>,
 }
 

@@ -16,25 +16,25 @@ pub struct Wait<'a> {
     started: Instant,
     interrupted: Option<Instant>,
     early: bool,
-    /// Spent looking so far, and when that was last counted.
+    /// Time spent polling so far, and when that was last counted.
     looked: Duration,
     counted_at: Instant,
 }
 
 impl<'a> Wait<'a> {
-    /// The longest sleep between two looks at the interrupt flag. Ten wake-ups a second of 64
+    /// Longest sleep between two checks of the interrupt flag. Ten wake-ups per second of 64
     /// waiting ranks cost about 0.3 % of one core.
     pub const SLICE: Duration = Duration::from_millis(100);
 
     /// How long a wait may spin before it sleeps.
     pub const SPIN: Duration = Duration::from_micros(50);
 
-    /// The most that a look is charged during which others had the core: eight turns of theirs at
-    /// most. With 64 ranks on two cores that leaves enough looks for rounds that follow each other,
-    /// and takes no more processor time than sleeping at once where ranks come apart.
+    /// Largest amount charged for a poll during which others had the core: eight turns of theirs at
+    /// most. With 64 ranks on two cores that leaves enough polls for consecutive rounds, and takes
+    /// no more processor time than sleeping at once if ranks drift apart.
     const GIVING_WAY: Duration = Duration::from_micros(6);
 
-    /// A wait that begins now.
+    /// Begins a wait.
     pub fn begin(operation: &'static str, deadline: &'a Deadline) -> Self {
         let now = Instant::now();
         Self {
@@ -48,25 +48,25 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// A wait that ends when three quarters of the time to the deadline have passed: a rank between
-    /// others and the root must report who is missing before the root's own wait ends.
+    /// Begins a wait that ends when three quarters of the time to the deadline have passed: a rank
+    /// between others and the root must report missing ranks before the root's own wait ends.
     pub fn begin_early(operation: &'static str, deadline: &'a Deadline) -> Self {
         Self { early: true, ..Self::begin(operation, deadline) }
     }
 
-    /// The operation that waits, for errors.
+    /// Returns the operation that waits, for errors.
     pub fn operation(&self) -> &'static str {
         self.operation
     }
 
-    /// True while the wait is so young that it may spin.
+    /// Returns true while the wait is so young that it may spin.
     pub fn may_spin(&self) -> bool {
         self.started.elapsed() < Self::SPIN
     }
 
-    /// True while this wait has looked for less than [`Self::SPIN`]; for one that asks between two
-    /// looks. Whoever `gives_way`, by `sched_yield`, is charged little of what it takes while
-    /// others run: the core is theirs then.
+    /// Returns true while this wait has polled for less than [`Self::SPIN`]; for callers that check
+    /// between two polls. One that `gives_way`, by `sched_yield`, is charged little of the time
+    /// during which others run, because they have the core then.
     pub fn may_look(&mut self, gives_way: bool) -> bool {
         let now = Instant::now();
         let since = now.saturating_duration_since(self.counted_at);
@@ -75,12 +75,12 @@ impl<'a> Wait<'a> {
         self.looked < Self::SPIN
     }
 
-    /// How long it has waited so far.
+    /// Returns the time waited so far.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// How long to sleep at most before asking again; `None` when the wait is over.
+    /// Returns the longest time to sleep before checking again; `None` if the wait is over.
     pub fn slice(&mut self) -> Option<Duration> {
         let limit = self.limit();
         let limit =
@@ -90,7 +90,7 @@ impl<'a> Wait<'a> {
         (!left.is_zero()).then(|| left.min(Self::SLICE))
     }
 
-    /// When it ends, as far as is known.
+    /// Returns when it ends, as far as known.
     fn limit(&mut self) -> Instant {
         if self.interrupted.is_none() && self.deadline.interrupted() {
             self.interrupted = Some(Instant::now());
@@ -101,29 +101,29 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// When this part (0 to 1) of the time to the deadline has passed.
+    /// Returns when this share (0 to 1) of the time to the deadline has passed.
     pub(crate) fn at(&mut self, part: f64) -> Instant {
         let limit = self.limit();
         self.started + limit.saturating_duration_since(self.started).mul_f64(part)
     }
 
-    /// A slice that also ends soon after `then`, if that is yet to come.
+    /// Returns a slice that also ends soon after `then`, if that is in the future.
     pub(crate) fn slice_until(&mut self, then: Instant) -> Option<Duration> {
         let left = then.saturating_duration_since(Instant::now());
         self.slice().map(|slice| if left.is_zero() { slice } else { slice.min(left) })
     }
 
-    /// A deadline after this part of the time, for what may fail before the wait does.
+    /// Returns a deadline after this share of the time, for what may fail before the wait does.
     pub(crate) fn sooner(&mut self, part: f64) -> Deadline {
         Deadline { at: self.at(part), ..self.deadline.clone() }
     }
 
-    /// True when a signal has cut the wait short.
+    /// Returns true if a signal has cut the wait short.
     pub fn interrupted(&self) -> bool {
         self.interrupted.is_some()
     }
 
-    /// The error of a wait that is over.
+    /// Returns the error of a wait that is over.
     pub fn late(&self, missing: Vec<Rank>) -> Error {
         Error::Late {
             operation: self.operation,

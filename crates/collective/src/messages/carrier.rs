@@ -11,7 +11,7 @@ use super::mailbox::Mailbox;
 use super::way::{Messages, Threads};
 use crate::Error;
 
-/// Moves the mail of one rank.
+/// Moves the messages of one rank.
 #[derive(Debug)]
 pub struct Carrier {
     messages: Box<dyn Messages>,
@@ -24,34 +24,33 @@ impl Carrier {
         Self { messages, mailbox, made_on: thread::current().id() }
     }
 
-    /// Whether any thread may move the mail at any time.
+    /// Returns true if any thread may move messages at any time.
     pub fn any_thread(&self) -> bool {
         self.messages.threads() == Threads::Any
     }
 
-    /// Whether this thread made it, and so may move the mail whatever the launcher's other threads
-    /// do.
+    /// Returns true if this thread created it, and so may move messages whatever the launcher's
+    /// other threads do.
     pub fn made_here(&self) -> bool {
         self.made_on == thread::current().id()
     }
 
-    /// Moves what can be moved now, for at most `budget` and one message more. It waits for no
-    /// other rank, and makes no call where nothing is to be sent, nobody waits, and nobody has
-    /// asked for words ([`crate::Collective::calls`]) since it last looked in vain. An error has
-    /// broken the group: who waits gets it too.
+    /// Moves what can be moved now, for at most `budget` plus one message. It waits for no other
+    /// rank, and makes no calls if nothing is to be sent, no thread waits, and no messages were
+    /// requested ([`crate::Collective::calls`]) since it last found none. An error breaks the
+    /// group, and waiting threads receive it too.
     ///
     /// # Errors
-    /// [`Error::Setup`] on a thread that may not; else what [`Messages`] says.
+    /// [`Error::Setup`] on a thread that may not call it; otherwise errors of [`Messages`].
     pub fn step(&mut self, budget: Duration) -> Result<(), Error> {
         // Some libraries look at the network at every eighth call only.
         self.turns(budget, IDLE_TURNS)
     }
 
-    /// As [`Carrier::step`], for one that looks again and again: it ends at the first look at which
-    /// nothing has come.
+    /// Works like [`Carrier::step`], for repeated calls: it ends as soon as nothing has arrived.
     ///
     /// # Errors
-    /// As [`Carrier::step`].
+    /// Errors of [`Carrier::step`].
     pub(super) fn look(&mut self, budget: Duration) -> Result<(), Error> {
         self.turns(budget, 1)
     }
@@ -82,10 +81,10 @@ impl Carrier {
         Ok(())
     }
 
-    /// Moves mail until all that was sent is on its way, at most for `limit`.
+    /// Moves messages until everything sent is on its way, at most for `limit`.
     ///
     /// # Errors
-    /// As [`Carrier::step`].
+    /// Errors of [`Carrier::step`].
     pub fn flush(&mut self, limit: Duration) -> Result<(), Error> {
         let started = Instant::now();
         loop {
@@ -97,7 +96,7 @@ impl Carrier {
         }
     }
 
-    /// Tells the others that this rank ends here, and lets nobody wait here any more.
+    /// Tells the others that this rank ends here, and releases all waiting threads.
     pub fn end(&mut self, reason: &str, limit: Duration) {
         let rank = self.messages.rank();
         self.mailbox.open().tell_end(rank, reason);
@@ -106,28 +105,28 @@ impl Carrier {
         self.mailbox.broken(reason.to_owned());
     }
 
-    /// Lets nobody wait here any more, and calls the library no more: the others learn it from a
-    /// deadline. For threads that may not call it now.
+    /// Releases all waiting threads without calling the library again; the others notice by a
+    /// deadline. For threads that may not call the library now.
     pub fn break_off(&mut self, reason: &str) {
         self.mailbox.broken(reason.to_owned());
     }
 
-    /// Gives back what the launcher's library lent, after an end in order on all ranks.
+    /// Returns the resources of the launcher's library, after a normal end on all ranks.
     ///
     /// # Errors
-    /// What [`Messages`] says.
+    /// Errors of [`Messages`].
     pub fn release(mut self) -> Result<(), Error> {
         self.check_thread()?;
         self.messages.release()
     }
 
-    /// Something is to be sent, is on its way, is waited for or was asked for.
+    /// Returns true if something is to be sent, is on its way, is expected or was requested.
     fn is_wanted(&self) -> bool {
         let mail = self.mailbox.open();
         mail.broken.is_none() && (mail.waiting || mail.asked || mail.has_outgoing() || self.messages.sending())
     }
 
-    /// Sends a message and takes one; whether there was any.
+    /// Sends one message and receives one; returns true if there was any.
     fn turn(&mut self) -> Result<bool, Error> {
         let outgoing = self.mailbox.open().next_outgoing();
         let mut moved = outgoing.is_some();

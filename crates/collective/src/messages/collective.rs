@@ -16,9 +16,9 @@ pub struct ByMessages {
     size: usize,
     backend: &'static str,
     mailbox: Arc<Mailbox>,
-    /// Where this thread moves the mail itself.
+    /// Present if this thread moves the messages itself.
     carrier: Option<Carrier>,
-    /// How much longer a wait goes on that was asked to end.
+    /// Additional time for a wait that was asked to end.
     grace: Duration,
     gathers: u64,
     broadcasts: u64,
@@ -29,31 +29,31 @@ impl ByMessages {
         Self { rank, size, backend, mailbox, carrier: None, grace: Duration::ZERO, gathers: 0, broadcasts: 0 }
     }
 
-    /// The mail is moved by whoever waits for it: for launchers whose library any thread may call.
+    /// Lets waiting threads move the messages, for launchers whose library any thread may call.
     #[must_use]
     pub fn carried_by(self, carrier: Carrier) -> Self {
         Self { carrier: Some(carrier), ..self }
     }
 
-    /// A wait that is asked to end goes on for `grace` more than usual: other ranks' mail moves
-    /// when their launchers come to it.
+    /// Extends the wait after a request to end by `grace`: other ranks' messages move only when
+    /// their launchers step.
     #[must_use]
     pub fn with_grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// Gives back what the launcher's library lent, where this thread moved the mail. All ranks
-    /// have ended in order.
+    /// Returns the resources of the launcher's library, if this thread moved the messages. All
+    /// ranks have ended normally.
     ///
     /// # Errors
-    /// What the library says.
+    /// Returns the library's error.
     pub fn release(mut self) -> Result<(), Error> {
         let Some(mut carrier) = self.carrier.take() else { return Ok(()) };
         carrier.flush(FLUSH_LIMIT)?;
         carrier.release()
     }
 
-    /// Waits until `ready` yields something; `missing` says whom it waits for.
+    /// Waits until `ready` returns a value; `missing` returns the ranks it waits for.
     fn wait<T>(
         &mut self,
         mut wait: Wait<'_>,
@@ -98,15 +98,16 @@ impl ByMessages {
         result
     }
 
-    /// Where this thread moves the mail: what can be moved now. What fails is in the mailbox.
+    /// If this thread moves the messages: moves what can be moved now. Failures are reported
+    /// through the mailbox.
     fn move_mail(&mut self) {
         if let Some(carrier) = &mut self.carrier {
             let _in_the_mailbox = carrier.look(LOOK);
         }
     }
 
-    /// Where this thread moves the mail: until it is on its way. A rank that does not take it is
-    /// named by the next gather.
+    /// If this thread moves the messages: moves them until they are on their way. A rank that does
+    /// not receive its message is named by the next gather.
     fn flush(&mut self) {
         if let Some(carrier) = &mut self.carrier {
             let _in_the_mailbox = carrier.flush(FLUSH_LIMIT);
@@ -117,7 +118,7 @@ impl ByMessages {
         Deadline { grace: deadline.grace + self.grace, ..deadline.clone() }
     }
 
-    /// Nothing is queued behind a group that is broken: nobody would take it.
+    /// Refuses to queue messages for a broken group, which would never be received.
     fn refuse_broken(&self, operation: &'static str) -> Result<(), Error> {
         let broken = self.mailbox.open().broken.clone();
         broken.map_or(Ok(()), |reason| Err(Error::Backend { operation, reason }))
@@ -199,8 +200,8 @@ impl Collective for ByMessages {
         Ok(true)
     }
 
-    /// Where the launcher's thread moves the mail, what comes with its next step is heard when this
-    /// is asked again.
+    /// If the launcher's thread moves the messages, those that arrive with its next step are
+    /// returned by the following call.
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         self.refuse_broken("calls")?;
         self.mailbox.open().asked = true;
@@ -212,22 +213,22 @@ impl Collective for ByMessages {
         self.mailbox.open().traffic
     }
 
-    /// Tells the others why, and nothing else: the job is the launcher's.
+    /// Tells the others why, and nothing else: ending the job is up to the launcher.
     fn abort(&mut self, reason: &str) {
         self.mailbox.open().tell_end(self.rank, reason);
         self.flush();
     }
 }
 
-/// The error of a rank whose own launcher has kept it waiting.
+/// Returns the error of a rank whose own launcher has kept it waiting.
 fn not_moved(operation: &'static str, idle: Duration) -> Error {
     let reason =
         format!("step() has moved no messages for {idle:.1?}; call it more often, or set a longer round_timeout");
     Error::Backend { operation, reason }
 }
 
-/// Sleeps as long as a message may take: looks often at first, then fifty times a second: a look
-/// costs some 40 µs where MPI has to ask the system, and windows are longer than that by far.
+/// Sleeps as long as a message may take: short intervals at first, then fifty times per second,
+/// since a check costs some 40 µs if MPI has to ask the system, and windows are much longer.
 fn pause(wait: &Wait<'_>, slice: Duration) {
     if wait.may_spin() {
         std::thread::yield_now();
@@ -236,11 +237,10 @@ fn pause(wait: &Wait<'_>, slice: Duration) {
     }
 }
 
-/// How long the mail is moved at a time while nothing but mail is waited for.
+/// Time slice for moving messages while only messages are awaited.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long sending may take once everything is said. Messages of usual length are on their way at
-/// once.
+/// Longest time for sending at the end. Messages of usual length are on their way at once.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 const SLEEP_MIN: Duration = Duration::from_micros(20);

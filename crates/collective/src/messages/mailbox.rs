@@ -13,34 +13,34 @@ use std::time::Instant;
 
 use crate::{Call, Error, ROOT, Rank, Traffic, WORD_MAX};
 
-/// A rank's mail.
+/// Queues of one rank's messages.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     mail: Mutex<Mail>,
-    /// Something has come.
+    /// Signals that a message has arrived.
     pub changed: Condvar,
 }
 
 #[derive(Debug)]
 pub(super) struct Mail {
     rank: Rank,
-    /// To whom, and the whole message.
+    /// Messages to send, with their receivers.
     outgoing: VecDeque<(Rank, Vec<u8>)>,
     /// Frames of each rank at the root, decisions of the root elsewhere; numbers and contents.
     incoming: Vec<VecDeque<(u64, Vec<u8>)>>,
-    /// Words that nobody has asked for yet, and how many of each rank.
+    /// Messages not requested yet, and their number by rank.
     heard: Vec<Call>,
     unheard: Vec<usize>,
-    /// Somebody waits for mail.
+    /// True if a thread waits for messages.
     pub waiting: bool,
-    /// Somebody has asked for words since it was last looked for mail in vain.
+    /// True if messages were requested since none were last found.
     pub asked: bool,
     pub traffic: Traffic,
-    /// When it was last moved, or could have been.
+    /// When messages were last moved, or could have been.
     pub moved: Instant,
-    /// Which rank has ended the run, and why.
+    /// Rank that has ended the run, and why.
     pub ended: Option<(Rank, String)>,
-    /// Why no mail can be moved any more.
+    /// Why messages can no longer be moved.
     pub broken: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Mailbox {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No mail can be moved any more; the first reason counts.
+    /// Marks the group as broken; the first reason counts.
     pub fn broken(&self, reason: String) {
         let mut mail = self.open();
         mail.broken.get_or_insert(reason);
@@ -76,7 +76,7 @@ impl Mailbox {
         self.changed.notify_all();
     }
 
-    /// Puts what has come where it is waited for.
+    /// Delivers a received message to its queue.
     pub fn deliver(&self, from: Rank, message: &[u8]) {
         let mut mail = self.open();
         if let Err(what) = mail.deliver(from, message) {
@@ -95,8 +95,8 @@ impl Mail {
         self.outgoing.push_back((to, message(kind, number, content)));
     }
 
-    /// Queues a word: the root's for all, any other's for the root. False where too much is queued
-    /// already.
+    /// Queues a message: from the root for all, from another rank for the root. Returns false if
+    /// too many are queued already.
     pub fn say(&mut self, word: &[u8]) -> bool {
         let hearers = if self.rank == ROOT { 1..self.incoming.len() } else { ROOT..ROOT + 1 };
         if self.outgoing.len() > AHEAD_MAX * hearers.len() {
@@ -106,13 +106,13 @@ impl Mail {
         true
     }
 
-    /// The words that have come since this was last asked.
+    /// Removes and returns the messages received since the previous call.
     pub fn take_heard(&mut self) -> Vec<Call> {
         self.unheard.fill(0);
         std::mem::take(&mut self.heard)
     }
 
-    /// The next message that waits to be sent.
+    /// Returns the next message to send.
     pub fn next_outgoing(&mut self) -> Option<(Rank, Vec<u8>)> {
         let next = self.outgoing.pop_front();
         if let Some((_, message)) = &next {
@@ -122,17 +122,17 @@ impl Mail {
         next
     }
 
-    /// Whether a message waits to be sent.
+    /// Returns true if a message is waiting to be sent.
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// Whether something of `from` waits to be read.
+    /// Returns true if something from `from` is waiting to be read.
     pub fn has_come(&self, from: Rank) -> bool {
         !self.incoming[from].is_empty()
     }
 
-    /// The next content of `from`, which must have this number.
+    /// Returns the next content from `from`, which must have this number.
     pub fn read(&mut self, from: Rank, expected: u64, operation: &'static str) -> Result<Option<Vec<u8>>, Error> {
         match self.incoming[from].pop_front() {
             Some((number, content)) if number == expected => Ok(Some(content)),
@@ -144,8 +144,8 @@ impl Mail {
         }
     }
 
-    /// Tells the others, once, that `culprit` has ended the run: the root tells all, the others the
-    /// root.
+    /// Tells the others, once, that `culprit` has ended the run: the root tells all, the others
+    /// tell the root.
     pub fn tell_end(&mut self, culprit: Rank, reason: &str) {
         if self.ended.is_some() {
             return;
@@ -212,10 +212,10 @@ const DECISION: u8 = 2;
 const END: u8 = 3;
 const WORD: u8 = 4;
 
-/// A rank that is that far ahead is no rank of ours.
+/// Most operations by which a rank may be ahead; more mean that it is not a valid rank.
 const AHEAD_MAX: usize = 1024;
 
-/// Bytes of the text that says why a run has ended.
+/// Longest text with the reason for the end of a run, bytes.
 const REASON_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub use carrier::Carrier;
 pub use collective::ByMessages;
 pub use way::{Messages, Threads};
 
-/// The two ends of a launcher's way to send: what the session's thread waits at, and what moves the
-/// mail.
+/// Returns the two ends of a launcher's transport: the one at which the session's thread waits, and
+/// the one that moves the messages.
 pub fn by_messages(messages: Box<dyn Messages>) -> (ByMessages, Carrier) {
     let (rank, size, backend) = (messages.rank(), messages.size(), messages.backend());
     let mailbox = mailbox::Mailbox::new(rank, size);

@@ -7,51 +7,51 @@ use std::fmt::Debug;
 
 use crate::{Error, Rank};
 
-/// A launcher's way to send messages between its ranks. No call waits for another rank; what one
-/// rank sends to another arrives in order.
+/// A launcher's transport for messages between its ranks. No call waits for another rank; messages
+/// from one rank to another arrive in order.
 pub trait Messages: Debug + Send {
-    /// This process's rank.
+    /// Returns this process's rank.
     fn rank(&self) -> Rank;
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     fn size(&self) -> usize;
 
-    /// Its name for people, as [`crate::Collective::backend`].
+    /// Returns its display name, like [`crate::Collective::backend`].
     fn backend(&self) -> &'static str;
 
-    /// Which threads may call it.
+    /// Returns which threads may call it.
     fn threads(&self) -> Threads;
 
-    /// Starts to send.
+    /// Starts to send a message.
     ///
     /// # Errors
-    /// What the launcher's library says; nothing can be sent afterwards.
+    /// Error of the launcher's library; nothing can be sent afterwards.
     fn send(&mut self, to: Rank, message: Vec<u8>) -> Result<(), Error>;
 
-    /// Lets messages move and takes the next that has come whole.
+    /// Makes progress on messages and returns the next complete one.
     ///
     /// # Errors
-    /// As [`Messages::send`].
+    /// Errors of [`Messages::send`].
     fn receive(&mut self) -> Result<Option<(Rank, Vec<u8>)>, Error>;
 
-    /// Whether something is still being sent, as of the last call of [`Messages::receive`].
+    /// Returns true if messages were still being sent at the last call of [`Messages::receive`].
     fn sending(&self) -> bool;
 
-    /// Gives back what the launcher's library lent. All ranks have ended in order; nothing is
+    /// Returns the resources of the launcher's library. All ranks have ended normally; nothing is
     /// called afterwards.
     ///
     /// # Errors
-    /// As [`Messages::send`].
+    /// Errors of [`Messages::send`].
     fn release(&mut self) -> Result<(), Error>;
 }
 
 /// Which threads may call a launcher's library.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// The one that made the [`Messages`] (MPI: SINGLE and FUNNELED).
+    /// The thread that created the [`Messages`] (MPI: SINGLE and FUNNELED).
     Own,
-    /// Any, never two at a time; the launcher sees to that (MPI: SERIALIZED).
+    /// Any thread, but only one at a time, which the launcher ensures (MPI: SERIALIZED).
     OneAtATime,
-    /// Any, at any time (MPI: MULTIPLE).
+    /// Any thread, at any time (MPI: MULTIPLE).
     Any,
 }

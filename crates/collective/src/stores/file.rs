@@ -20,7 +20,7 @@ use crate::{Deadline, Error, random_bytes};
 pub struct FileStore(PathBuf);
 
 impl FileStore {
-    /// The file at this path; its folder must be there.
+    /// Creates a store in the file at this path, whose folder must exist.
     pub fn new(path: PathBuf) -> Self {
         Self(path)
     }

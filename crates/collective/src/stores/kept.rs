@@ -6,23 +6,23 @@ use std::fmt;
 
 use crate::{Deadline, Error};
 
-/// Something that keeps a value where all ranks find it.
+/// A place for a value that all ranks can find.
 pub trait Store: fmt::Debug {
-    /// Puts a value there, in place of an earlier one.
+    /// Stores a value, replacing an earlier one.
     ///
     /// # Errors
-    /// [`Error::Setup`] names the place and says what to do.
+    /// [`Error::Setup`] names the place and states what to do.
     fn put(&mut self, value: &[u8], deadline: &Deadline) -> Result<(), Error>;
 
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     ///
     /// # Errors
-    /// [`Error::Setup`] when it can never be had.
+    /// [`Error::Setup`] if it can never be read.
     fn find(&mut self, deadline: &Deadline) -> Result<Option<Vec<u8>>, Error>;
 
-    /// What people know it by.
+    /// Returns the display name.
     fn name(&self) -> String;
 }
 
-/// Bytes of a value that are read.
+/// Largest value that is read, bytes.
 pub(super) const VALUE_MAX: usize = 4096;

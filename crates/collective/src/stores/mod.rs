@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use crate::{Deadline, EarlierRun, Error, JobKey, Meeting, ROOT, Rank, Tcp, UniqueId, Wait, random_bytes};
 
-/// The store that `text` names: `file:PATH` or `tcpstore:HOST:PORT[/KEY]`.
+/// Returns the store named by `text`: `file:PATH` or `tcpstore:HOST:PORT[/KEY]`.
 ///
 /// # Errors
-/// [`Error::Setup`] says what it may be.
+/// [`Error::Setup`] lists the valid forms.
 pub fn store(text: &str) -> Result<Box<dyn Store>, Error> {
     let refused = || Error::Setup {
         what: format!("the rendezvous \"{text}\""),
@@ -45,23 +45,23 @@ pub fn store(text: &str) -> Result<Box<dyn Store>, Error> {
     }
 }
 
-/// Rank 0 leaves its id where the others look for it. `job` names the job, equal on all its ranks
-/// and of one line.
+/// Stores rank 0's id where the others look for it. `job` names the job, equal on all its ranks and
+/// a single line.
 ///
 /// # Errors
-/// [`Error::Setup`] names the place and says what to do.
+/// [`Error::Setup`] names the place and states what to do.
 pub fn publish(store: &mut dyn Store, job: &str, meeting: &Meeting, deadline: &Deadline) -> Result<(), Error> {
     let text = format!("{HEADING}\njob {}\nid {:x}\n", one_line(job), meeting.id());
     store.put(text.as_bytes(), deadline)
 }
 
-/// Joins by what is found, as `rank` of `size`, looking again until the deadline. Rank 0's meeting
-/// is keyed by the same `key` ([`Meeting::keyed_by`]), so that whoever reads or writes the store
-/// does not take a rank's place where the key is a secret.
+/// Joins by the stored id, as `rank` of `size`, polling until the deadline. Rank 0's meeting uses
+/// the same `key` ([`Meeting::keyed_by`]), so that if the key is a secret, access to the store is
+/// not enough to impersonate a rank.
 ///
 /// # Errors
-/// [`Error::Setup`] says what was found last, and why it did not do. [`Error::Late`] when the wait
-/// was interrupted.
+/// [`Error::Setup`] states what was found last, and why it was not usable. [`Error::Late`] if the
+/// wait was interrupted.
 pub fn join_by(
     store: &mut dyn Store,
     job: &str,
@@ -104,7 +104,7 @@ pub fn join_by(
     }
 }
 
-/// The id in what was found, if it is of this job.
+/// Parses a stored id, if it is of this job.
 fn read(value: &[u8], job: &str) -> Result<UniqueId, String> {
     let text = std::str::from_utf8(value).map_err(|_| "its content is not text".to_owned())?;
     let mut lines = text.lines();
@@ -129,16 +129,16 @@ fn one_line(job: &str) -> String {
 
 const HEADING: &str = "probe_sync rendezvous 1";
 
-/// The key in a store of torch's unless said otherwise.
+/// Default key in torch's store.
 const DEFAULT_KEY: &str = "probe_sync";
 
-/// Characters of a job's name.
+/// Longest name of a job, characters.
 const JOB_MAX: usize = 256;
 
-/// How long what was found is tried before it is looked for again.
+/// How long a stored id is tried before the store is read again.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// Pauses between looks, doubled each time.
+/// First pause between polls, doubled each time.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_millis(500);
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use super::kept::{Store, VALUE_MAX};
 use crate::{Deadline, Error, Wait};
 
-/// A store of torch's.
+/// A torch TCPStore.
 #[derive(Debug)]
 pub struct TorchStore {
     address: String,
@@ -28,12 +28,12 @@ pub struct TorchStore {
 }
 
 impl TorchStore {
-    /// The store at `address` (`host:port`), and the key in it.
+    /// Creates a client of the store at `address` (`host:port`), with the key in it.
     pub fn new(address: String, key: String) -> Self {
         Self { address, key }
     }
 
-    /// A connection that the store takes for a client's.
+    /// Connects like a client of the store.
     fn connect(&self, until: Instant) -> io::Result<Timed> {
         let mut failure = io::Error::other("the name has no address");
         for target in self.address.to_socket_addrs()?.take(ADDRESSES) {
@@ -117,7 +117,7 @@ impl Store for TorchStore {
     }
 }
 
-/// A connection on which a whole request has limited time, however slowly its bytes come.
+/// A connection with a time limit for a whole request, however slowly its bytes arrive.
 #[derive(Debug)]
 struct Timed {
     stream: TcpStream,
@@ -142,7 +142,7 @@ impl io::Write for Timed {
     }
 }
 
-/// When a request that begins now is given up.
+/// Returns when a request that begins now is given up.
 fn request_end(deadline: &Deadline) -> Instant {
     deadline.at.min(Instant::now() + REQUEST_TIME)
 }
@@ -163,10 +163,10 @@ const CHECK: u8 = 5;
 const READY: u8 = 0;
 const MAGIC: u32 = 0x3C85_F7CE;
 
-/// Addresses of its name that are tried.
+/// Most addresses of its name that are tried.
 const ADDRESSES: usize = 8;
 
-/// How long the store may take for a request, from the connection to the answer's last byte.
+/// Time limit of a request, from the connection to the answer's last byte.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

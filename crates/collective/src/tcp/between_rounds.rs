@@ -3,17 +3,17 @@
 use super::connection::Connection;
 use super::joining::Way;
 
-/// What a rank keeps between rounds.
+/// State of a rank between rounds.
 #[derive(Debug, Default)]
 pub(super) struct PerRound {
-    /// How it reaches the root; None at the root.
+    /// How it reaches the root; `None` at the root.
     pub way: Option<Way>,
-    /// Words that go before the next frame.
+    /// Messages to send before the next frame.
     pub unsaid: Vec<Vec<u8>>,
-    /// At the root: words of ranks that have hung up.
+    /// At the root: messages of ranks that have disconnected.
     pub heard: Vec<(usize, Vec<u8>)>,
-    /// At the root: connections of those who have not hung up yet.
+    /// At the root: connections of ranks that have not disconnected yet.
     pub parting: Vec<Connection>,
-    /// At the root: ranks may come for a round.
+    /// At the root: true if ranks may connect for a round.
     pub open: bool,
 }

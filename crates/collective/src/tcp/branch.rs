@@ -26,30 +26,30 @@ use crate::{Error, ROOT, Rank, Wait, random_bytes};
 pub(super) struct Branch {
     rank: Rank,
     expected: Expected,
-    /// None until the root has told it.
+    /// None until received from the root.
     shape: Option<Shape>,
     children: Option<Children>,
-    /// Children that came before this rank knew that they are its.
+    /// Children that connected before this rank knew that they are its children.
     early: Vec<Connection>,
     /// The latest gather, and this rank's own frame.
     own: Option<(u64, Vec<u8>)>,
-    /// The latest gather for which the root has asked this rank itself.
+    /// Latest gather for which the root has asked this rank directly.
     asked: u64,
-    /// Until when children of a new tree are waited for that have not come.
+    /// How long to wait for missing children of a new tree.
     meeting: Instant,
-    /// The part of a gather's time for which this rank waits for its children.
+    /// Share of a gather's time for which this rank waits for its children.
     children_part: f64,
-    /// The part of a broadcast's time for which it waits for its parent.
+    /// Share of a broadcast's time for which it waits for its parent.
     parent_part: f64,
-    /// Parents that were not reached.
+    /// Number of parents that were not reached.
     pub retries: u64,
 }
 
-/// What came of a look at one connection.
+/// Result of checking one connection.
 enum Heard {
-    /// A child's frames.
+    /// Frames of a child.
     Child(Rank),
-    /// The frame that is waited for, at this place.
+    /// The expected frame, at this place.
     Told(usize),
     /// A rank has ended the run.
     End,
@@ -57,7 +57,8 @@ enum Heard {
 }
 
 impl Branch {
-    /// A rank that lets its children in at `children`; one that comes back has none.
+    /// Creates the branch of a rank that admits its children at `children`; a returning one has
+    /// none.
     pub fn new(rank: Rank, expected: Expected, children: Option<Children>) -> Self {
         Self {
             rank,
@@ -74,23 +75,22 @@ impl Branch {
         }
     }
 
-    /// Prepares the connections: the root's is there.
+    /// Prepares the connections; that of the root exists already.
     ///
     /// # Errors
-    /// When the system cannot watch them.
+    /// Returns an error if the system cannot watch them.
     pub fn prepare(&self, peers: &mut Peers) -> Result<(), Error> {
         peers.widen(self.expected.size + 1);
         peers.on_loss(super::peers::Losses::Pass);
         self.children.as_ref().map_or(Ok(()), |children| peers.wake_by(children.bell()))
     }
 
-    /// A rank that has come back hears the root itself, and has nobody below it until it is told
-    /// so.
+    /// Makes a returning rank listen to the root directly, without children until told otherwise.
     pub fn come_back(&mut self) {
         self.shape = Some(Shape::alone(self.rank, self.expected.size));
     }
 
-    /// Where the parent's connection is.
+    /// Returns the place of the parent's connection.
     fn up(&self) -> usize {
         self.expected.size
     }
@@ -125,7 +125,7 @@ impl Branch {
         Ok(())
     }
 
-    /// Takes its place in another tree.
+    /// Moves to its place in another tree.
     fn grow(&mut self, shape: Shape, peers: &mut Peers, wait: &mut Wait<'_>) -> Result<(), Error> {
         let (top, depth) = (shape.height(ROOT).max(1) as f64, shape.depth(self.rank) as f64);
         self.children_part = 0.5 * shape.height(self.rank) as f64 / top;
@@ -165,7 +165,7 @@ impl Branch {
         }
     }
 
-    /// Takes children that came.
+    /// Admits children that have connected.
     fn let_in(&mut self, peers: &mut Peers, ready: &mut Vec<usize>) -> Result<(), Error> {
         let came = self.children.as_ref().map_or_else(Vec::new, Children::came);
         for child in std::mem::take(&mut self.early).into_iter().chain(came) {
@@ -182,7 +182,7 @@ impl Branch {
         Ok(())
     }
 
-    /// Waits for children of a new tree, so that they hear from here what is told.
+    /// Waits for children of a new tree, so that broadcasts reach them from here.
     fn meet(&mut self, peers: &mut Peers, wait: &mut Wait<'_>) -> Result<(), Error> {
         let mut ready = Vec::new();
         loop {
@@ -195,10 +195,10 @@ impl Branch {
         }
     }
 
-    /// This rank's part in a gather, and that of those below it.
+    /// Does this rank's part in a gather, and that of its subtree.
     ///
     /// # Errors
-    /// When the root is late or lost.
+    /// Returns an error if the root is late or lost.
     pub fn gather(
         &mut self,
         peers: &mut Peers,
@@ -254,7 +254,7 @@ impl Branch {
         self.pass_up(peers, sequence, &bytes, wait)
     }
 
-    /// Brings a bundle to the parent, or to the root.
+    /// Sends a bundle to the parent, or to the root.
     fn pass_up(&self, peers: &mut Peers, sequence: u64, bytes: &[u8], mut wait: Wait<'_>) -> Result<(), Error> {
         if peers.at(self.up()).is_some() {
             let sooner = wait.sooner(0.75);
@@ -267,11 +267,11 @@ impl Branch {
         check_root(peers)
     }
 
-    /// What the root tells, in a broadcast or a scatter; it is passed on and given to `take`, less
-    /// the tree.
+    /// Receives the root's message in a broadcast or a scatter, forwards it and passes it to
+    /// `take`, without the tree.
     ///
     /// # Errors
-    /// When the root is late or lost.
+    /// Returns an error if the root is late or lost.
     pub fn hear_root(
         &mut self,
         peers: &mut Peers,
@@ -316,7 +316,7 @@ impl Branch {
         self.pass_down(peers, kind, sequence, &told, out, wait)
     }
 
-    /// Passes on what was told, and takes its own part and the tree.
+    /// Forwards a message, and extracts this rank's part and the tree.
     fn pass_down(
         &mut self,
         peers: &mut Peers,
@@ -356,7 +356,7 @@ impl Branch {
         self.grow(shape, peers, &mut wait)
     }
 
-    /// What a child gets of a scatter.
+    /// Returns a child's part of a scatter.
     fn part(&self, child: Rank, frames: &[(Rank, &[u8])], told: &[u8], payload: &[u8]) -> Vec<u8> {
         let below = self.shape.as_ref().map_or_else(Vec::new, |shape| shape.subtree(child));
         let (mut bundle, mut bytes) = (Bundle::default(), told[..told.len() - payload.len()].to_vec());
@@ -365,7 +365,7 @@ impl Branch {
         bytes
     }
 
-    /// Looks what has come at a place, while this frame is waited for.
+    /// Reads what has arrived at a place, while this frame is expected.
     fn hear(&mut self, peers: &mut Peers, place: usize, due: (Kind, u64), wait: &Wait<'_>) -> Result<Heard, Error> {
         let operation = wait.operation();
         while let Some(peer) = peers.at(place) {
@@ -420,7 +420,7 @@ impl Branch {
         Ok(Heard::Nothing)
     }
 
-    /// Brings the root this rank's own frame.
+    /// Sends this rank's own frame to the root.
     fn say_own(&self, peers: &mut Peers) -> Result<(), Error> {
         match (&self.own, peers.at(CONTROL)) {
             (Some((sequence, own)), Some(root)) => root.say(Kind::Gather, *sequence, own, "gather"),
@@ -431,7 +431,7 @@ impl Branch {
     /// Answers the root while this rank is in no operation.
     ///
     /// # Errors
-    /// When a frame is too long.
+    /// Returns an error if a frame is too long.
     pub fn answer(&mut self, peers: &mut Peers) -> Result<(), Error> {
         while let Some(root) = peers.at(CONTROL) {
             // Whatever else is there is for the next operation.
@@ -446,20 +446,20 @@ impl Branch {
     }
 }
 
-/// Accepts only what goes on with the root.
+/// Accepts only messages consistent with the root's present state.
 fn check_root(peers: &mut Peers) -> Result<(), Error> {
     let lost = peers.gone().into_iter().find(|gone| gone.rank == ROOT);
     lost.map_or(Ok(()), |gone| Err(gone.error))
 }
 
-/// The place of the root's connection.
+/// Place of the root's connection.
 pub(super) const CONTROL: usize = 0;
 
-/// How long a rank tries to reach its parent.
+/// Time limit for connecting to a parent.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
 
-/// How long what was told before the run was ended, or before the root had gone, may be on its way.
+/// Longest delay of messages sent before the run was ended or the root disappeared.
 const END_TIME: Duration = Duration::from_millis(250);
 
-/// How long a rank waits for children that have not reached it since there is a new tree.
+/// How long a rank waits for missing children of a new tree.
 const MEETING_TIME: Duration = Duration::from_millis(1500);

@@ -19,22 +19,22 @@ use super::newcomers::{Expected, Newcomers};
 use super::sockets::poll_sockets;
 use crate::{Error, Rank};
 
-/// The thread that lets children in. Dropping it ends the thread.
+/// The thread that admits children. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Children {
     came: Receiver<Connection>,
-    /// Has something to read when one came; kept open for `peers`, which watches it.
+    /// Becomes readable when one has connected; kept open for `peers`, which watches it.
     bell: PipeReader,
-    /// The thread ends when something is written here.
+    /// Writing to it ends the thread.
     open: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Children {
-    /// Lets ranks in that come to `listener`, which is this `rank`'s.
+    /// Admits ranks that connect to `listener`, which belongs to this `rank`.
     ///
     /// # Errors
-    /// When the system has no thread or no pipe for it.
+    /// Returns an error if the system cannot provide a thread or a pipe.
     pub fn open(listener: TcpListener, rank: Rank, expected: Expected) -> Result<Self, Error> {
         let setup = |error: std::io::Error| Error::Setup {
             what: "accepting ranks of the tree".to_owned(),
@@ -51,12 +51,12 @@ impl Children {
         Ok(Self { came, bell, open: Some(open), thread: Some(thread) })
     }
 
-    /// What tells that somebody came.
+    /// Returns the pipe that signals a new child.
     pub fn bell(&self) -> &PipeReader {
         &self.bell
     }
 
-    /// Who came since this was last asked.
+    /// Removes and returns the children that have connected since the previous call.
     pub fn came(&self) -> Vec<Connection> {
         self.came.try_iter().collect()
     }
@@ -117,8 +117,8 @@ fn serve(
 
 const OPERATION: &str = "accepting ranks of the tree";
 
-/// Between two looks while somebody's time runs.
+/// Time between two checks while a connection has a time limit.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The longest sleep when nobody is there: what ends the thread wakes it.
+/// Longest sleep when there are no connections; ending the thread wakes it.
 const IDLE: Duration = Duration::from_secs(3600);

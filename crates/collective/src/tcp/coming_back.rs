@@ -14,7 +14,8 @@ use crate::labels::{exchanged, renamed};
 use crate::{Attendance, Deadline, Error, ROOT, Rank, Wait};
 
 impl Group {
-    /// As [`super::Tcp::return_as_rank_0`]: the group and the rank that is its root.
+    /// Implements [`super::Tcp::return_as_rank_0`]: returns the group and the rank that is its
+    /// root.
     pub(super) fn return_as_rank_0(
         earlier: &EarlierRun,
         expected: Expected,
@@ -32,7 +33,7 @@ impl Group {
         Ok(Some((group, root_rank)))
     }
 
-    /// A rank that comes back hears what it must know of the run.
+    /// Receives the notice of the run on a returning rank.
     pub(super) fn hear_notice(&mut self, root: Rank, expected: Expected, deadline: &Deadline) -> Result<(), Error> {
         let told = self.receive_from_root(Kind::Back, 0, Wait::begin("coming back", deadline));
         let notice = told.map_err(|error| if root == expected.root { error } else { renamed(error, root) })?;
@@ -40,7 +41,7 @@ impl Group {
         Ok(())
     }
 
-    /// As [`crate::Collective::attendance`].
+    /// Implements [`crate::Collective::attendance`].
     pub(super) fn who_left_and_who_asks(&mut self) -> Attendance {
         let returned = if let WayBack::Open(door) = &self.way_back { door.returned() } else { Vec::new() };
         // Who comes back has its place only because the process that had it is gone.
@@ -58,7 +59,7 @@ impl Group {
         Attendance { left: std::mem::take(&mut self.left), back }
     }
 
-    /// As [`crate::Collective::admit`].
+    /// Implements [`crate::Collective::admit`].
     pub(super) fn let_back_in(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
         let Some(place) = self.asking.iter().position(|asking| asking.rank() == rank) else { return false };
         let mut asking = self.asking.swap_remove(place);
@@ -87,7 +88,7 @@ impl Group {
         false
     }
 
-    /// As [`crate::Collective::come_back`].
+    /// Implements [`crate::Collective::come_back`].
     pub(super) fn take_part_again(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
         let wait = || Wait::begin("coming back", deadline);
         self.peers.send(Kind::Back, 0, &[CONTROL], |_| statement, wait())?;

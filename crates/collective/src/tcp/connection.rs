@@ -23,41 +23,41 @@ use crate::{Error, Rank, Traffic};
 /// An open connection to `rank`.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Shared with the door, which looks whether the peer is still there.
+    /// Shared with the door, which checks whether the peer is still alive.
     stream: Arc<TcpStream>,
     rank: Rank,
-    /// The number of the peer's process, as it said it.
+    /// Number of the peer's process, as stated by the peer.
     process: u64,
     incoming: Incoming,
-    /// Of what leaves.
+    /// Seal of outgoing frames.
     seal: Seal,
-    /// Nothing more comes.
+    /// Set once nothing more arrives.
     broken: Option<Broken>,
-    /// Something may have come since the last read: `peers` tells.
+    /// True if something may have arrived since the last read, according to `peers`.
     readable: bool,
-    /// The peer has ended its side.
+    /// True if the peer has closed its side.
     ended: bool,
-    /// Nothing more can be said, and why.
+    /// Why nothing more can be sent.
     deaf: Option<String>,
-    /// Words that the socket has not taken yet.
+    /// Messages that the socket has not accepted yet.
     unsent: Vec<u8>,
     local: Local,
-    /// A frame went out in part only: no other frame can follow it.
+    /// True if a frame was sent only in part, so that no other can follow.
     cut_off: bool,
     traffic: Traffic,
 }
 
-/// Why nothing more comes.
+/// Why nothing more arrives.
 #[derive(Debug)]
 enum Broken {
-    /// It has ended.
+    /// The connection has ended.
     Ended(String),
-    /// It sent something that no rank would.
+    /// The peer sent something that no rank would send.
     Wrong(String),
 }
 
 impl Connection {
-    /// Takes over a stream whose handshake is done; it must be non-blocking.
+    /// Creates a connection from a stream after the handshake; it must be non-blocking.
     pub(super) fn new(stream: TcpStream, rank: Rank, seals: Seals) -> Self {
         keep_alive(&stream);
         Self {
@@ -77,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// The same with a peer that has given its process this number.
+    /// Sets the number of the peer's process.
     pub(super) fn of_process(self, process: u64) -> Self {
         Self { process, ..self }
     }
@@ -94,7 +94,7 @@ impl Connection {
         &self.stream
     }
 
-    /// Where the next bytes leave: what waits to write waits for it.
+    /// Returns the socket for outgoing bytes, to be watched by writers.
     pub(super) fn outward(&self) -> BorrowedFd<'_> {
         match &self.local.stream {
             Some(local) if !self.seal.has_key() && self.local.farewell.is_empty() => local.as_fd(),
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Whether frames have moved to another socket, those that come and those that leave.
+    /// Returns for incoming and outgoing frames whether they have moved to another socket.
     #[cfg(test)]
     pub(super) fn has_moved(&self) -> [bool; 2] {
         [self.incoming.has_moved(), !self.seal.has_key()]
@@ -115,28 +115,28 @@ impl Connection {
         }
     }
 
-    /// Has `epoll` tell under this number what happens here.
+    /// Registers the connection with `epoll` under this number.
     ///
     /// # Errors
-    /// When the system cannot watch it.
+    /// Returns an error if the system cannot watch it.
     pub(super) fn watch(&mut self, epoll: &Arc<OwnedFd>, number: u64) -> rustix::io::Result<()> {
         self.local.watch(&self.stream, epoll, number)
     }
 
-    /// Ends that.
+    /// Removes the registration.
     pub(super) fn unwatch(&mut self) {
         self.local.unwatch(&self.stream);
     }
 
-    /// Takes an offer of another socket for frames, should one come.
+    /// Accepts offers of another socket for frames.
     pub(super) fn take_offers(&mut self) {
         self.local.wanted = true;
     }
 
-    /// Offers one, if the other side is on this host.
+    /// Offers another socket, if the other side is on this host.
     ///
     /// # Errors
-    /// Never: it is short.
+    /// Never fails, because the message is short.
     pub(super) fn offer(&mut self, offers: &Arc<Offers>) -> Result<(), Error> {
         let ip = |address: io::Result<std::net::SocketAddr>| address.ok().map(|address| address.ip().to_canonical());
         let (own, peers) = (ip(self.stream.local_addr()), ip(self.stream.peer_addr()));
@@ -145,28 +145,28 @@ impl Connection {
         self.say(Kind::Local, OFFER, &offer, "rendezvous")
     }
 
-    /// What it has carried.
+    /// Returns the traffic of the connection.
     pub(super) fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// The system tells that something has come, or that nothing more will.
+    /// Records the system's report that something has arrived, or that nothing more will.
     pub(super) fn tell(&mut self, ended: bool) {
         self.readable = true;
         self.ended |= ended;
     }
 
-    /// Whether the peer has ended its side, as far as the system has told.
+    /// Returns true if the peer has closed its side, as far as the system has reported.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Reads what is there. True once a whole frame of this kind and sequence lies in
+    /// Reads what is available. Returns true once a complete frame of this kind and sequence is in
     /// [`Connection::payload`].
     ///
     /// # Errors
-    /// [`Error::Aborted`] when the peer ended the job, [`Error::Dismissed`] when it goes on without
-    /// us, [`Error::Lost`] when it is gone, [`Error::Protocol`] when it sent anything else.
+    /// [`Error::Aborted`] if the peer ended the job, [`Error::Dismissed`] if it continues without
+    /// this rank, [`Error::Lost`] if it is gone, [`Error::Protocol`] if it sent anything else.
     pub(super) fn receive(&mut self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
         if self.has_frame(kind, sequence, operation)? {
             return Ok(true);
@@ -175,11 +175,11 @@ impl Connection {
         self.has_frame(kind, sequence, operation)
     }
 
-    /// Reads until a frame has come whole, whatever it is: its kind and its sequence, while
+    /// Reads until any complete frame has arrived; returns its kind and sequence, while
     /// [`Connection::payload`] is its payload.
     ///
     /// # Errors
-    /// As [`Connection::receive`].
+    /// Errors of [`Connection::receive`].
     pub(super) fn next_frame(&mut self, operation: &'static str) -> Result<Option<(Kind, u64)>, Error> {
         // Bounded: every pass that goes on has filled the room, which doubles, and a frame has at
         // most FRAME_MAX bytes.
@@ -198,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// True when a whole expected frame has been read, false while bytes are missing.
+    /// Returns true if the expected frame is complete, false while bytes are missing.
     fn has_frame(&self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
         match self.first(operation)? {
             None => Ok(false),
@@ -207,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Which frame has been read and not been taken.
+    /// Returns the frame that has been read and not been consumed.
     fn first(&self, operation: &'static str) -> Result<Option<(Kind, u64)>, Error> {
         let Some((found, payload)) = self.incoming.first() else { return Ok(None) };
         if !found.kind.is_last() {
@@ -223,40 +223,40 @@ impl Connection {
         })
     }
 
-    /// Another frame than the one that is due.
+    /// Returns the error for another frame than the expected one.
     pub(super) fn unexpected(&self, found: (Kind, u64), due: (Kind, u64), operation: &'static str) -> Error {
         let ((its_kind, its), (kind, sequence)) = (found, due);
         self.wrong(format!("frame {its} ({its_kind:?}) instead of frame {sequence} ({kind:?})"), operation)
     }
 
-    /// It sent what this protocol does not allow.
+    /// Returns the error for a violation of the protocol.
     pub(super) fn wrong(&self, what: String, operation: &'static str) -> Error {
         Error::Protocol { operation, rank: self.rank, what }
     }
 
-    /// The payload of the frame that [`Connection::receive`] found; empty when there is none.
+    /// Returns the payload of the frame found by [`Connection::receive`]; empty if there is none.
     pub(super) fn payload(&self) -> &[u8] {
         self.incoming.first().map_or(&[], |(_, payload)| payload)
     }
 
-    /// Forgets that frame.
+    /// Discards that frame.
     pub(super) fn consume(&mut self) {
         self.incoming.consume();
     }
 
-    /// Moves words on, in and out, and hands out those that have come. What breaks meanwhile shows
-    /// in the next operation.
+    /// Sends and receives messages, and returns those received. Failures are noticed in the next
+    /// operation.
     pub(super) fn words(&mut self) -> Vec<Vec<u8>> {
         self.send_unsent();
         while self.broken.is_none() && self.incoming.waiting() < READ_AHEAD && self.read() {}
         self.incoming.words()
     }
 
-    /// Says something that leaves when the socket takes it, beside what is waited for. A peer that
-    /// takes nothing is given up in the next operation.
+    /// Sends a message as soon as the socket accepts it, independently of operations. A peer that
+    /// accepts nothing is given up in the next operation.
     ///
     /// # Errors
-    /// [`Error::Backend`] when it is too long.
+    /// [`Error::Backend`] if it is too long.
     pub(super) fn say(
         &mut self,
         kind: Kind,
@@ -281,10 +281,10 @@ impl Connection {
         Ok(())
     }
 
-    /// A frame that is to leave here: see [`Connection::send`].
+    /// Creates an outgoing frame: see [`Connection::send`].
     ///
     /// # Errors
-    /// [`Error::Backend`] when it is too long.
+    /// [`Error::Backend`] if it is too long.
     pub(super) fn begin<'a>(
         &mut self,
         kind: Kind,
@@ -297,10 +297,10 @@ impl Connection {
         Ok(Leaving { header, bytes: HeaderBytes::NONE, sent: 0 })
     }
 
-    /// Writes as much of a frame as the socket takes. True once all of it is written.
+    /// Writes as much of a frame as the socket accepts. Returns true once all of it is written.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the peer is gone.
+    /// [`Error::Lost`] if the peer is gone.
     pub(super) fn send(&mut self, frame: &mut Leaving, payload: &[u8], operation: &'static str) -> Result<bool, Error> {
         if frame.sent == 0 {
             self.move_out();
@@ -340,25 +340,24 @@ impl Connection {
         Ok(frame.sent == whole)
     }
 
-    /// Tells the peer that `rank` ended the job and why, as far as that is possible without
-    /// waiting.
+    /// Tells the peer that `rank` ended the job and why, as far as possible without waiting.
     pub(super) fn send_abort(&mut self, rank: Rank, reason: &str) {
         self.send_last(Kind::Abort, rank, reason);
     }
 
-    /// Tells the peer that the group goes on without it, and why, as far as that is possible
-    /// without waiting.
+    /// Tells the peer that the group continues without it, and why, as far as possible without
+    /// waiting.
     pub(super) fn send_dismissal(&mut self, reason: &str) {
         self.send_last(Kind::Dismissal, self.rank, reason);
     }
 
-    /// The peer hears that nothing more comes.
+    /// Tells the peer that nothing more follows.
     pub(super) fn say_no_more(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let _ = self.local.stream.as_ref().map(|local| SockRef::from(local).shutdown(std::net::Shutdown::Write));
     }
 
-    /// Sends the last frame of this connection: whom it is about, and why.
+    /// Sends the last frame of this connection, with the rank concerned and the reason.
     fn send_last(&mut self, kind: Kind, rank: Rank, reason: &str) {
         if !self.cut_off {
             let mut payload = (rank as u32).to_le_bytes().to_vec();
@@ -378,7 +377,7 @@ impl Connection {
         }
     }
 
-    /// Reads once. True when more may be there.
+    /// Reads once. Returns true if more may be available.
     fn read(&mut self) -> bool {
         if !self.readable {
             return false;
@@ -421,7 +420,7 @@ impl Connection {
         self.readable && self.broken.is_none()
     }
 
-    /// What the other side says about the other socket for frames.
+    /// Processes the other side's messages about the other socket for frames.
     fn hear_local(&mut self, sequence: u64, content: &[u8]) -> Result<(), String> {
         match sequence {
             OFFER if !self.local.wanted => {}
@@ -444,7 +443,7 @@ impl Connection {
         Ok(())
     }
 
-    /// There is another socket: what leaves moves there.
+    /// Adds another socket, to which outgoing frames move.
     fn add_local(&mut self, stream: OwnedFd) -> Result<(), String> {
         self.local.watch_socket(stream.as_fd()).map_err(|error| format!("cannot watch its other socket: {error}"))?;
         self.local.stream = Some(stream);
@@ -453,7 +452,8 @@ impl Connection {
         Ok(())
     }
 
-    /// What leaves moves to the other socket if it is to and no frame has left in part.
+    /// Moves outgoing frames to the other socket if requested and if no frame has been sent in
+    /// part.
     fn move_out(&mut self) {
         if !self.local.due || self.cut_off || !self.unsent.is_empty() {
             return;
@@ -466,7 +466,7 @@ impl Connection {
         }
     }
 
-    /// Writes words that are still here. True when none is left.
+    /// Writes pending messages. Returns true if none is left.
     fn send_unsent(&mut self) -> bool {
         if self.local.farewell.is_empty() && self.unsent.is_empty() {
             return true;
@@ -495,17 +495,17 @@ impl Connection {
     }
 }
 
-/// Writing to a peer that is gone is an error, no signal.
+/// Writing to a peer that is gone must be an error, not a signal.
 const NO_SIGNAL: i32 = SendFlags::NOSIGNAL.bits() as i32;
 
-/// Bytes of frames that are read while only words are asked for.
+/// Bytes of frames that are read while only messages are requested.
 const READ_AHEAD: usize = 1 << 20;
 
-/// Bytes of words that wait for a peer that reads nothing.
+/// Most bytes of messages that wait for a peer that does not read.
 const UNSENT_MAX: usize = 4 << 20;
 
-/// Reason bytes that the last frame of a connection carries.
+/// Longest reason in the last frame of a connection, bytes.
 const LAST_REASON_MAX: usize = 4096;
 
-/// Reads with which an abort empties the socket.
+/// Most reads by which an abort empties the socket.
 const ABORT_DRAIN_READS: usize = 256;

@@ -40,23 +40,23 @@ pub(super) struct Talk {
     silence: Duration,
 }
 
-/// Who speaks.
+/// Which side speaks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Rank = 0,
     Root = 1,
 }
 
-/// Why a message has not passed.
+/// Why a message has not been delivered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// The connection, or the time for it, is over.
+    /// The connection, or its time, is over.
     Off(String),
-    /// The other side said something while this one had not ended.
+    /// The other side sent something before this one had finished.
     Interjected,
 }
 
-/// A yes, or why not.
+/// Yes, or the reason why not.
 pub(super) type Answer = Result<(), String>;
 
 impl Talk {
@@ -78,7 +78,7 @@ impl Talk {
         answer
     }
 
-    /// Says one message. A rank that is spoken to in the middle of it ends it.
+    /// Sends one message; stops if the other side interrupts it.
     ///
     /// # Errors
     /// [`Broken`].
@@ -97,7 +97,7 @@ impl Talk {
         parts.iter().copied().chain([seal.as_bytes().as_slice()]).try_for_each(|part| self.write(part, wait))
     }
 
-    /// Hears the next bytes of a message.
+    /// Receives the next bytes of a message.
     ///
     /// # Errors
     /// [`Broken::Off`].
@@ -108,10 +108,10 @@ impl Talk {
         Ok(())
     }
 
-    /// Hears the seal at the end of a message.
+    /// Receives the seal at the end of a message.
     ///
     /// # Errors
-    /// [`Broken::Off`], also where the seal is not that of what was heard.
+    /// [`Broken::Off`], also if the seal does not match the message.
     pub fn hear_seal(&mut self, wait: &mut Wait<'_>) -> Result<(), Broken> {
         // A socket that always has bytes is never waited for.
         check_time(wait)?;
@@ -123,7 +123,7 @@ impl Talk {
         if expected == Hash::from_bytes(seal) { Ok(()) } else { Err(off("the data was modified in transit")) }
     }
 
-    /// The root's answer.
+    /// Receives the root's answer.
     ///
     /// # Errors
     /// [`Broken::Off`].
@@ -141,8 +141,8 @@ impl Talk {
         Ok(if verdict == [0; 4] { Ok(()) } else { Err(String::from_utf8_lossy(&text).into_owned()) })
     }
 
-    /// Says yes, or why not. After a no the connection is over: what the rank still sends is read
-    /// and dropped for a moment, so that the answer is not overtaken by a reset.
+    /// Sends yes, or the reason why not. After a refusal the connection is over: what the rank
+    /// still sends is read and dropped for a moment, so that a reset does not overtake the answer.
     ///
     /// # Errors
     /// [`Broken`].
@@ -160,7 +160,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Says nothing more, and waits until the other side does not either.
+    /// Sends nothing more, and waits until the other side has finished too.
     #[cfg(feature = "suite")]
     pub fn hang_up(&mut self, wait: &mut Wait<'_>) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
@@ -184,7 +184,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Waits until something is there; 0 at the end.
+    /// Waits until something is available; returns 0 at the end.
     fn read_some(&mut self, bytes: &mut [u8], wait: &mut Wait<'_>) -> Result<usize, Broken> {
         let begun = Instant::now();
         loop {
@@ -242,7 +242,7 @@ impl Side {
     }
 }
 
-/// How long to sleep at most, while there is time and nobody asks for the end.
+/// Returns the longest time to sleep, while there is time and the end was not requested.
 fn check_time(wait: &mut Wait<'_>) -> Result<Duration, Broken> {
     wait.slice().ok_or_else(|| {
         let why = if wait.interrupted() { "a stop was requested" } else { "the time limit expired" };
@@ -250,7 +250,7 @@ fn check_time(wait: &mut Wait<'_>) -> Result<Duration, Broken> {
     })
 }
 
-/// What a rank says first: how many bytes the file has, and its name.
+/// Returns the first message of a rank: the length and the name of the file.
 pub(super) fn announce(length: u64, name: &str) -> Vec<u8> {
     let mut bytes = length.to_le_bytes().to_vec();
     bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
@@ -258,10 +258,10 @@ pub(super) fn announce(length: u64, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The same, as the root hears it. The name is one that [`check_name`] accepts.
+/// Parses the first message, at the root. The name is one that [`check_name`] accepts.
 ///
 /// # Errors
-/// [`Broken::Off`]; what is wrong with the name, as an answer.
+/// [`Broken::Off`]; problems of the name are returned as an answer.
 pub(super) fn hear_announcement(talk: &mut Talk, wait: &mut Wait<'_>) -> Result<Result<(u64, String), String>, Broken> {
     let (mut length, mut name_length) = ([0; 8], [0; 4]);
     talk.hear(&mut length, wait)?;
@@ -278,11 +278,10 @@ pub(super) fn hear_announcement(talk: &mut Talk, wait: &mut Wait<'_>) -> Result<
     Ok(check_name(&name).map(|()| (length, name)))
 }
 
-/// Accepts names of files below a folder: parts with `/` between them, none of which leads
-/// elsewhere.
+/// Accepts names of files below a folder: parts separated by `/`, none of which leads elsewhere.
 ///
 /// # Errors
-/// What is wrong with it.
+/// States what is wrong with it.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("the name {name:?} {what}; give a relative path such as traces/rank1.json"));
     if name.is_empty() || name.len() > NAME_MAX {
@@ -307,22 +306,22 @@ fn off(reason: &str) -> Broken {
 /// Of an error of the system.
 pub(super) const OPERATION: &str = "sending a file to rank 0";
 
-/// Bytes of a file in one message: what either side holds of it at a time.
+/// Bytes of a file in one message: what either side holds at a time.
 pub(super) const PIECE: usize = 1 << 20;
 
-/// Bytes of a file's name.
+/// Longest name of a file, bytes.
 pub(super) const NAME_MAX: usize = 512;
 
-/// Folders in a name, and the file.
+/// Most folders in a name, including the file.
 const DEPTH_MAX: usize = 8;
 
-/// Bytes of the text of an answer.
+/// Longest text of an answer, bytes.
 const TEXT_MAX: usize = 4096;
 
-/// The longest that either side may neither send nor take anything.
+/// Longest time for which either side may neither send nor accept anything.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long the root reads on after it has said no.
+/// How long the root continues to read after a refusal.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

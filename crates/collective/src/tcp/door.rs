@@ -39,82 +39,82 @@ use super::sockets::poll_sockets;
 use crate::labels::renamed;
 use crate::{Error, FilePlaces, Rank};
 
-/// The thread that lets ranks back in. Dropping it ends the thread.
+/// The thread that readmits ranks. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Door {
     shared: Arc<Mutex<Shared>>,
     returned: Receiver<Connection>,
-    /// The thread ends when something is written here.
+    /// Writing to it ends the thread.
     open: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the root and the thread both know.
+/// State shared by the root and the thread.
 #[derive(Debug)]
 struct Shared {
     notice: Secret,
-    /// By rank: the process that has the place, or that is about to have it. None: it is free.
+    /// By rank: the process that has the place, or is about to have it. `None`: the place is free.
     places: Vec<Option<Place>>,
-    /// Where those go who come for a round.
+    /// Where ranks that connect for a round are passed on.
     rounds: Option<Comers>,
 }
 
-/// Who has a rank's place.
+/// Holder of a rank's place.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// The number of the process.
+    /// Number of the process.
     process: u64,
-    /// Its connection; None between rounds where it connects for each.
+    /// Its connection; `None` between rounds if it connects for each.
     stream: Option<Arc<TcpStream>>,
 }
 
 impl Place {
-    /// That of the process at the other end.
+    /// Returns the place of the process at the other end.
     pub fn of(connection: &Connection) -> Self {
         Self { process: connection.process(), stream: Some(Arc::clone(connection.stream())) }
     }
 }
 
-/// Hands on those who come for a round.
+/// Passes on ranks that connect for a round.
 #[derive(Debug)]
 struct Comers {
     came: Sender<Connection>,
     bell: PipeWriter,
 }
 
-/// A rank that has its place back and is told what it must know.
+/// A rank that has its place back and is being sent the notice.
 struct Returning {
     connection: Connection,
     notice: Vec<u8>,
-    /// None once the notice is told.
+    /// None once the notice is sent.
     leaving: Option<Leaving>,
     since: Instant,
 }
 
-/// The thread's own side.
+/// State of the thread.
 struct Porter {
     listener: TcpListener,
     newcomers: Newcomers,
     options: TcpOptions,
-    /// Whose label is exchanged with rank 0's.
+    /// Rank whose label is exchanged with rank 0's.
     root: Rank,
-    /// Those whose place is not free yet.
+    /// Ranks whose place is not free yet.
     held: Vec<(Proven, Instant)>,
     returning: Vec<Returning>,
     shared: Arc<Mutex<Shared>>,
     returned: Sender<Connection>,
-    /// Where files are taken.
+    /// Receiver of files.
     files: Option<Receiving>,
-    /// What it complained of last, so that it says it once.
+    /// Last complaint, so that each is logged once.
     complaint: String,
 }
 
 impl Door {
-    /// Opens the way back. `places` by rank; the root's own is no place to be had. Files are taken
-    /// where they have places too.
+    /// Opens the door for returning ranks. `places` is indexed by rank; the root's own place is
+    /// never available. Files are accepted if they have places too.
     ///
     /// # Errors
-    /// When the system has no thread or no pipe for it.
+    /// Returns an error if the system cannot provide a thread or a pipe.
     pub fn open(
         listener: TcpListener,
         expected: Expected,
@@ -149,32 +149,32 @@ impl Door {
         Ok(Self { shared, returned, open: Some(open), thread: Some(thread) })
     }
 
-    /// What ranks that come back are told from now on.
+    /// Sets the notice for returning ranks.
     pub fn set_notice(&self, notice: Secret) {
         lock(&self.shared).notice = notice;
     }
 
-    /// The process of this number has this rank's place no more. Another that has it already keeps
-    /// it.
+    /// Frees a rank's place held by the process of this number. A different process that already
+    /// has the place keeps it.
     pub fn leave(&self, rank: Rank, process: u64) {
         lock(&self.shared).leave(rank, process);
     }
 
-    /// Nobody has this rank's place any more, whichever process had it.
+    /// Frees a rank's place, whichever process had it.
     pub fn vacate(&self, rank: Rank) {
         lock(&self.shared).places[rank] = None;
     }
 
-    /// A round is over: those who came for it keep their places without a connection.
+    /// Ends a round: ranks that connected for it keep their places without a connection.
     pub fn part(&self) {
         lock(&self.shared).places.iter_mut().flatten().for_each(|there| there.stream = None);
     }
 
-    /// From now on ranks that have a place may come for a round; those that do, and what tells that
-    /// one came.
+    /// Allows ranks with a place to connect for a round from now on; returns the receiver of their
+    /// connections, and the pipe that signals them.
     ///
     /// # Errors
-    /// When the system has no pipe for it.
+    /// Returns an error if the system cannot provide a pipe.
     pub fn open_for_rounds(&self) -> Result<(Receiver<Connection>, PipeReader), Error> {
         let setup = |error: std::io::Error| Error::Setup {
             what: "accepting per-round connections".to_owned(),
@@ -189,7 +189,8 @@ impl Door {
         Ok((comers, reader))
     }
 
-    /// Ranks that ask to come back, each with its statement as the payload of its connection.
+    /// Returns the ranks that ask to return, each with its statement as the payload of its
+    /// connection.
     pub fn returned(&self) -> Vec<Connection> {
         self.returned.try_iter().collect()
     }
@@ -239,8 +240,8 @@ impl Porter {
         }
     }
 
-    /// Hears newcomers, and gives those their places who have proven to be ranks and whose places
-    /// are free.
+    /// Processes newcomers, and gives those their places that have proven to be ranks and whose
+    /// places are free.
     fn go_on(&mut self, ready: &[bool], knocked: bool) -> Result<(), Error> {
         let now = Instant::now();
         for proven in self.newcomers.advance(ready, |_| false)? {
@@ -276,7 +277,7 @@ impl Porter {
         Ok(())
     }
 
-    /// Gives those their places, or hands them on for a round, who need not wait any more.
+    /// Admits ranks that need not wait any longer, or passes them on for a round.
     fn let_in_who_may(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         for (proven, since) in std::mem::take(&mut self.held) {
@@ -300,7 +301,7 @@ impl Porter {
         Ok(())
     }
 
-    /// Lets a rank bring its file.
+    /// Lets a rank send its file.
     fn take_file(&mut self, proven: Proven) {
         let rank = proven.rank;
         match &mut self.files {
@@ -314,7 +315,7 @@ impl Porter {
         }
     }
 
-    /// Tells who comes back the notice, and hands over who has made its statement.
+    /// Sends the notice to returning ranks, and passes on those that have made their statement.
     fn tell_and_listen(&mut self) {
         for mut returning in std::mem::take(&mut self.returning) {
             match returning.advance() {
@@ -359,7 +360,7 @@ impl Shared {
         }
     }
 
-    /// Whether nobody has the rank's place, or its process has ended, or has come anew itself.
+    /// Returns true if the rank's place is free, or its process has ended or has connected again.
     fn is_free(&self, proven: &Proven) -> bool {
         let Some(there) = &self.places[proven.rank] else { return true };
         if replaces(proven.process, there.process) {
@@ -378,7 +379,7 @@ impl Returning {
         (self.connection.stream().as_fd(), wanted)
     }
 
-    /// True once the statement is there.
+    /// Returns true once the statement has arrived.
     fn advance(&mut self) -> Result<bool, Error> {
         if let Some(leaving) = &mut self.leaving {
             if !self.connection.send(leaving, &self.notice, OPERATION)? {
@@ -397,8 +398,8 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 const OPERATION: &str = "coming back";
 
-/// Between two looks while somebody's time runs or a place is waited for.
+/// Time between two checks while a connection has a time limit or a place is awaited.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The longest sleep when nobody is there: what ends the thread wakes it.
+/// Longest sleep when there are no connections; ending the thread wakes it.
 const IDLE: Duration = Duration::from_secs(3600);

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 use crate::Rank;
 
-/// The run in which an earlier process of this rank was.
+/// The run of an earlier process of this rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EarlierRun {
-    /// Its number; 0 where there was none.
+    /// Run number; 0 if there was none.
     pub run: u64,
-    /// Who may have taken the place of its rank 0, in their order, and where each is reached.
+    /// Ranks that may have taken over from its rank 0, in order, with their addresses.
     pub successors: Vec<(Rank, Vec<SocketAddr>)>,
-    /// The file that says so, which an error names: without it a new run begins.
+    /// File with this information, which an error names: without it a new run begins.
     pub kept_in: Option<PathBuf>,
 }

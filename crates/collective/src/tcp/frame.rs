@@ -23,42 +23,41 @@ use blake3::Hash;
 use super::local::LOCAL_MAX;
 use crate::{Error, WORD_MAX};
 
-/// What a frame is for.
+/// Purpose of a frame.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Gather = 1,
     Broadcast = 2,
     Abort = 3,
-    /// Between the root and a rank that comes back; the sequence counts what the two say
-    /// ([`super::door`]).
+    /// Between the root and a returning rank; the sequence counts their messages ([`super::door`]).
     Back = 4,
-    /// The root goes on without the rank that gets it.
+    /// The root continues without the receiver.
     Dismissal = 5,
     Scatter = 6,
-    /// A word beside the operations; it may lie between any two other frames.
+    /// A message outside of the operations; it may be between any two other frames.
     Word = 7,
     /// In a tree: the root asks a rank for its frame of this gather, or a rank asks the root for
-    /// what it has not heard.
+    /// what it has not received.
     Ask = 8,
     /// In a tree: the first shape of it.
     Tree = 9,
-    /// The other way for frames of ranks of one host ([`super::local`]).
+    /// The other connection for frames between ranks of one host ([`super::local`]).
     Local = 10,
 }
 
 impl Kind {
-    /// Nothing follows on the connection.
+    /// Returns true if nothing follows on the connection.
     pub fn is_last(self) -> bool {
         matches!(self, Self::Abort | Self::Dismissal)
     }
 
-    /// One of all kinds.
+    /// Returns the kind with this number, modulo the number of kinds.
     #[cfg(any(test, feature = "suite"))]
     pub fn any(number: u8) -> Self {
         Self::from_wire(1 + u32::from(number) % 10).unwrap_or(Self::Tree)
     }
 
-    /// The longest payload of such a frame, in bytes.
+    /// Returns the longest payload of such a frame, bytes.
     fn longest(self) -> usize {
         match self {
             Self::Word => WORD_MAX,
@@ -84,18 +83,18 @@ impl Kind {
     }
 }
 
-/// What precedes a payload.
+/// Header of a frame.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub kind: Kind,
     pub sequence: u64,
-    /// Bytes of the payload.
+    /// Length of the payload, bytes.
     pub length: usize,
-    /// The payload's hash, where it goes under a tag.
+    /// Hash of the payload, if frames have tags.
     pub digest: Option<Hash>,
 }
 
-/// The hash of the payload that left last: what goes to many is hashed once.
+/// Hash of the last payload sent: a payload for several receivers is hashed once.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Hashed<'a>(Option<(&'a [u8], Hash)>);
 
@@ -108,7 +107,7 @@ impl<'a> Hashed<'a> {
     }
 }
 
-/// The bytes of one header.
+/// Bytes of one header.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct HeaderBytes {
     bytes: [u8; HEADER],
@@ -116,7 +115,7 @@ pub(super) struct HeaderBytes {
 }
 
 impl HeaderBytes {
-    /// None yet.
+    /// No bytes yet.
     pub const NONE: Self = Self { bytes: [0; HEADER], length: 0 };
 }
 
@@ -128,8 +127,7 @@ impl std::ops::Deref for HeaderBytes {
     }
 }
 
-/// One direction of a connection: its key, if frames have tags there, and how many frames went
-/// before.
+/// One direction of a connection: its key, if frames have tags, and the number of frames so far.
 #[derive(Clone)]
 pub(super) struct Seal {
     key: Option<[u8; 32]>,
@@ -141,27 +139,27 @@ impl Seal {
         Self { key: Some(key.into()), frames: 0 }
     }
 
-    /// Where only the kernel is between the ranks.
+    /// Returns a seal without tags, for connections within the kernel.
     pub fn none() -> Self {
         Self { key: None, frames: 0 }
     }
 
-    /// Whether frames have tags.
+    /// Returns true if frames have tags.
     pub fn has_key(&self) -> bool {
         self.key.is_some()
     }
 
-    /// The next frame has passed.
+    /// Counts a frame that has passed.
     pub fn pass(&mut self) {
         self.frames += 1;
     }
 
-    /// Bytes of a header.
+    /// Returns the length of a header, bytes.
     pub fn header(&self) -> usize {
         if self.has_key() { HEADER } else { PLAIN }
     }
 
-    /// The tag of a header; none where there are no tags.
+    /// Returns the tag of a header, if there are tags.
     fn tag(&self, header: &[u8]) -> Option<Hash> {
         let mut said = [0; UNSEALED + 8];
         said[..UNSEALED].copy_from_slice(header.get(..UNSEALED)?);
@@ -170,37 +168,37 @@ impl Seal {
     }
 }
 
-/// It holds a key.
+/// Hides the key.
 impl std::fmt::Debug for Seal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Seal({} frames)", self.frames)
     }
 }
 
-/// A frame that leaves on one connection.
+/// An outgoing frame on one connection.
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub header: Header,
-    /// The header, once a byte of it has left.
+    /// The header, once a byte of it has been sent.
     pub bytes: HeaderBytes,
-    /// How many bytes of both have left.
+    /// Bytes of both sent so far.
     pub sent: usize,
 }
 
-/// The keys of a connection's two directions, seen from this side.
+/// Seals of a connection's two directions, seen from this side.
 #[derive(Debug)]
 pub(super) struct Seals {
-    /// Of what is said here.
+    /// Seal of outgoing frames.
     pub own: Seal,
-    /// Of what is heard here.
+    /// Seal of incoming frames.
     pub peers: Seal,
 }
 
 impl Header {
-    /// What precedes `payload` in this direction.
+    /// Returns the header of `payload` in this direction.
     ///
     /// # Errors
-    /// [`Error::Backend`] when it is longer than such a frame may be.
+    /// [`Error::Backend`] if it is longer than such a frame may be.
     pub fn of<'a>(
         kind: Kind,
         sequence: u64,
@@ -217,7 +215,7 @@ impl Header {
         Ok(Self { kind, sequence, length, digest: seal.has_key().then(|| hashed.of(payload)) })
     }
 
-    /// The header's bytes as the next frame of this direction.
+    /// Encodes the header as that of the next frame in this direction.
     pub fn encode(self, seal: &Seal) -> HeaderBytes {
         let mut bytes = [0; HEADER];
         bytes[..4].copy_from_slice(&(self.length as u32).to_le_bytes());
@@ -232,11 +230,11 @@ impl Header {
         HeaderBytes { bytes, length: seal.header() }
     }
 
-    /// The header at the beginning of `bytes`, if it is the next of this direction; none while it
-    /// is not there.
+    /// Decodes the header at the beginning of `bytes`, if it is that of the next frame in this
+    /// direction; `None` while it is incomplete.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// States what is wrong with it.
     pub fn decode(bytes: &[u8], seal: &Seal) -> Result<Option<Self>, String> {
         let Some(header) = bytes.get(..seal.header()) else { return Ok(None) };
         let mut digest = None;
@@ -261,26 +259,26 @@ impl Header {
     /// Checks that the payload is the one that was sent.
     ///
     /// # Errors
-    /// That it is not.
+    /// States that it is not.
     pub fn check(self, payload: &[u8]) -> Result<(), String> {
         let right = self.digest.is_none_or(|digest| blake3::hash(payload) == digest);
         if right { Ok(()) } else { Err(CHANGED.to_owned()) }
     }
 }
 
-/// Said of a frame whose hashes are wrong.
+/// Message for a frame with wrong hashes.
 const CHANGED: &str =
     "a frame that was modified in transit or is not from a rank of this run; something between the ranks corrupts data";
 
-/// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a
-/// broken stream.
+/// Longest payload of a frame, bytes. A round of 10 240 nodes is 2 MB; a longer length means a
+/// corrupt stream.
 pub(super) const FRAME_MAX: usize = 256 << 20;
 
-/// Bytes of a frame's header with its tag.
+/// Length of a frame's header with its tag, bytes.
 const HEADER: usize = UNSEALED + 32;
 
-/// Those before the tag.
+/// Length of the header before the tag, bytes.
 const UNSEALED: usize = PLAIN + 32;
 
-/// Those before the hash.
+/// Length of the header before the hash, bytes.
 const PLAIN: usize = 16;

@@ -28,42 +28,42 @@ use blake3::Hash;
 use super::job_key::JobKey;
 use crate::{ROOT, Rank};
 
-/// What a rank says when it connects.
+/// A rank's first message when it connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub version: u32,
     pub rank: u32,
     pub size: u32,
     pub errand: Errand,
-    /// How many ranks a rank of the tree passes on for; 0 in a star.
+    /// Number of ranks for which a rank of the tree forwards; 0 in a star.
     pub fan_out: u32,
-    /// Where it listens for its children, if there is a tree; else 0.
+    /// Port at which it listens for its children, if there is a tree; otherwise 0.
     pub port: u32,
-    /// The rank that it looks for: who listens where it comes.
+    /// Rank that it expects to listen there.
     pub to: u32,
-    /// Drawn by whoever comes for a place; who comes for a round says the same number again.
-    /// Another process of this rank has another one.
+    /// Number of the process, drawn by a rank that connects for a place and repeated when it
+    /// connects for a round. Another process of this rank has another number.
     pub process: u64,
-    /// The run in which an earlier process of this rank was, as far as it knows; 0 for none. Ranks
-    /// that meet for a new run take nobody who has one.
+    /// Run of an earlier process of this rank, as far as it knows; 0 for none. Ranks that meet for
+    /// a new run do not admit ranks with an earlier one.
     pub run: u64,
     pub nonce: [u8; NONCE],
 }
 
-/// What a rank comes for.
+/// Purpose of a connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Errand {
-    /// Its place in the group.
+    /// A place in the group.
     Place = 0,
-    /// It brings a file.
+    /// Sending a file.
     File = 1,
-    /// To a parent in the tree.
+    /// Connecting to a parent in the tree.
     Child = 2,
-    /// Its place in a group that is under way, and in no other: who meets anew must not count it.
+    /// A place in a running group, and in no other: a group that is just forming must not count it.
     Return = 3,
     /// One round of the group in which this process has its place.
     Round = 4,
-    /// Nothing: it looks whether a group is under way.
+    /// None: it checks whether a group is running.
     Look = 5,
 }
 
@@ -71,19 +71,19 @@ impl Errand {
     const ALL: [Self; 6] = [Self::Place, Self::File, Self::Child, Self::Return, Self::Round, Self::Look];
 }
 
-/// What both sides make of the key and of what was said.
+/// Keys that both sides derive from the job key and their messages.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Proofs {
     pub ranks: Hash,
     pub roots: Hash,
-    /// The key of what is said about a file.
+    /// Key of messages about a file.
     pub seal: Hash,
-    /// The keys of frames: those of the rank, those of the root.
+    /// Keys of frames: those of the rank, those of the root.
     pub frames: [Hash; 2],
 }
 
 impl Hello {
-    /// What `rank` of `size` says, with these random bytes.
+    /// Creates the greeting of `rank` of `size`, with these random bytes.
     pub fn new(rank: Rank, size: usize, errand: Errand, nonce: [u8; NONCE]) -> Self {
         Self {
             version: VERSION,
@@ -99,22 +99,22 @@ impl Hello {
         }
     }
 
-    /// The same of a rank of a tree with this fan-out that listens at a port.
+    /// Sets the fan-out of the tree and the port at which the rank listens.
     pub fn in_tree(self, fan_out: usize, port: u16) -> Self {
         Self { fan_out: fan_out as u32, port: u32::from(port), ..self }
     }
 
-    /// The same, to this rank instead of rank 0.
+    /// Sets the rank that is expected to listen, instead of rank 0.
     pub fn to(self, listener: Rank) -> Self {
         Self { to: listener as u32, ..self }
     }
 
-    /// The same of this process.
+    /// Sets the number of the process.
     pub fn of_process(self, process: u64) -> Self {
         Self { process, ..self }
     }
 
-    /// The same of a rank that was in this run.
+    /// Sets the rank's earlier run.
     pub fn of_run(self, run: u64) -> Self {
         Self { run, ..self }
     }
@@ -163,7 +163,7 @@ impl Hello {
         })
     }
 
-    /// What both sides prove.
+    /// Returns the proofs of both sides.
     pub fn proofs(&self, job: JobKey, root_nonce: &[u8; NONCE]) -> Proofs {
         let [ranks, roots, seal, by_rank, by_root] =
             [1, 2, 3, 4, 5].map(|side| job.proof(&[&[side], &self.encode(), root_nonce]));
@@ -171,8 +171,8 @@ impl Hello {
     }
 }
 
-/// What the beginning of a connection shows: nothing yet, that it is foreign, or that a rank of
-/// some version speaks.
+/// Returns what the beginning of a connection shows: nothing yet, that it is foreign, or the
+/// version of the rank.
 pub(super) fn version_of(bytes: &[u8]) -> Option<Result<u32, Foreign>> {
     let known = bytes.len().min(MAGIC.len());
     if bytes[..known] != MAGIC[..known] {
@@ -181,11 +181,11 @@ pub(super) fn version_of(bytes: &[u8]) -> Option<Result<u32, Foreign>> {
     Some(Ok(u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?)))
 }
 
-/// Not a rank of ours.
+/// Not a rank of this program.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Foreign;
 
-/// The root's answer.
+/// Answer of the root.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Welcome = 0,
@@ -194,21 +194,21 @@ pub(super) enum Verdict {
     OtherSize = 3,
     NoSuchRank = 4,
     Duplicate = 5,
-    /// Welcome to a group that is under way, in the place of a rank that has left it.
+    /// Welcome to a running group, in the place of a rank that has left it.
     Back = 6,
-    /// It brings a file, and nobody takes one here yet.
+    /// It sends a file, but none are accepted here yet.
     NoFiles = 7,
     /// It expects another tree.
     OtherTree = 8,
-    /// It comes back, and no group is under way here.
+    /// It wants to return, but no group is running here.
     NotUnderWay = 9,
-    /// It comes for a round, and its place is another process's or nobody's by now.
+    /// It connects for a round, but its place has been taken or freed meanwhile.
     GoneOn = 10,
-    /// Ranks meet for a new run there, and it was in another one that may go on.
+    /// Ranks meet for a new run here, but its earlier run may still be running.
     OtherRun = 11,
-    /// It brings a file, and as many others as may wait do so already.
+    /// It sends a file, but the largest number of ranks is already waiting to do so.
     Later = 12,
-    /// It looks for another rank than the one that listens there.
+    /// It expects another rank than the one that listens here.
     OtherListener = 13,
 }
 
@@ -230,8 +230,8 @@ impl Verdict {
         Self::OtherListener,
     ];
 
-    /// What `listener` is to say of a greeting of this version before anything is proven. `taken`
-    /// says which ranks have joined.
+    /// Returns the answer of `listener` to a greeting of this version before anything is proven.
+    /// `taken` returns whether a rank has joined.
     pub fn of(hello: &Hello, listener: Rank, size: usize, fan_out: usize, taken: impl Fn(Rank) -> bool) -> Self {
         match hello {
             hello if hello.size as usize != size => Self::OtherSize,
@@ -265,7 +265,7 @@ impl Verdict {
         }
     }
 
-    /// The answer: the verdict, and random bytes or a proof.
+    /// Encodes the answer: the verdict, and random bytes or a proof.
     pub fn encode(self, rest: &[u8; NONCE]) -> [u8; ANSWER] {
         let mut bytes = [0; ANSWER];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -275,7 +275,7 @@ impl Verdict {
         bytes
     }
 
-    /// The verdict, of the first 16 bytes of an answer.
+    /// Decodes the verdict from the first 16 bytes of an answer.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let number = u32::from_le_bytes(*bytes.get(12..)?.first_chunk::<4>()?);
         Self::ALL.into_iter().find(|verdict| bytes.starts_with(&MAGIC) && *verdict as u32 == number)
@@ -287,7 +287,7 @@ pub(super) const VERSION: u32 = 9;
 pub(super) const NONCE: usize = 32;
 pub(super) const HELLO: usize = 52 + NONCE;
 pub(super) const PROOF: usize = 32;
-/// Bytes of an answer that all versions share.
+/// Bytes of an answer that are equal in all versions.
 pub(super) const ANSWER_HEAD: usize = 16;
 pub(super) const ANSWER: usize = ANSWER_HEAD + NONCE;
 

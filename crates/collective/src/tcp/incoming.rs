@@ -8,41 +8,41 @@ use std::ops::Range;
 
 use super::frame::{Header, Kind, Seal};
 
-/// Bytes that have come and have not been handed out.
+/// Bytes that have arrived and have not been consumed.
 #[derive(Debug)]
 pub(super) struct Incoming {
     seal: Seal,
-    /// Those before `filled` have come, the others are room.
+    /// Bytes before `filled` have arrived; the rest is free.
     bytes: Vec<u8>,
     filled: usize,
-    /// Where the first frame begins that has not come whole.
+    /// Start of the first incomplete frame.
     parsed: usize,
-    /// Frames that have come whole, words left out.
+    /// Complete frames, without messages.
     frames: VecDeque<Found>,
     words: Vec<Vec<u8>>,
-    /// What was said last about the other way for frames: the sequence and the content.
+    /// Latest message about the other connection for frames: sequence and content.
     local: Option<(u64, Vec<u8>)>,
-    /// The header of the frame that has not come whole, once its tag was right.
+    /// Header of the incomplete frame, once its tag was verified.
     coming: Option<Header>,
 }
 
-/// A frame that has come whole.
+/// A complete frame.
 #[derive(Debug)]
 struct Found {
     header: Header,
-    /// Where its header begins.
+    /// Start of its header.
     start: usize,
     payload: Range<usize>,
 }
 
 impl Incoming {
-    /// Nothing yet, of what is sealed like this.
+    /// Creates an empty buffer for frames with this seal.
     pub fn new(seal: Seal) -> Self {
         let (frames, words) = (VecDeque::new(), Vec::new());
         Self { seal, bytes: Vec::new(), filled: 0, parsed: 0, frames, words, local: None, coming: None }
     }
 
-    /// Where the next bytes go; never empty.
+    /// Returns the space for the next bytes; never empty.
     pub fn room(&mut self) -> &mut [u8] {
         let taken = self.taken();
         if taken == self.filled || taken > self.bytes.len() / 2 {
@@ -63,10 +63,11 @@ impl Incoming {
         &mut self.bytes[self.filled..]
     }
 
-    /// So many bytes have come into the room; how many frames and words are whole by them.
+    /// Records that this many bytes have arrived; returns how many frames and messages are
+    /// completed by them.
     ///
     /// # Errors
-    /// What no rank would send; nothing after it is understood.
+    /// Describes what no rank would send; nothing after it can be interpreted.
     pub fn came(&mut self, count: usize) -> Result<u64, String> {
         self.filled += count;
         let mut whole = 0;
@@ -95,7 +96,7 @@ impl Incoming {
         Ok(whole)
     }
 
-    /// The header of the next frame, whose tag is looked at once.
+    /// Returns the header of the next frame, whose tag is verified at once.
     fn next_header(&self) -> Result<Option<Header>, String> {
         match self.coming {
             Some(header) => Ok(Some(header)),
@@ -103,59 +104,59 @@ impl Incoming {
         }
     }
 
-    /// The first frame that has come whole, and its payload.
+    /// Returns the first complete frame and its payload.
     pub fn first(&self) -> Option<(Header, &[u8])> {
         self.frames.front().map(|found| (found.header, &self.bytes[found.payload.clone()]))
     }
 
-    /// Forgets that frame.
+    /// Discards that frame.
     pub fn consume(&mut self) {
         self.frames.pop_front();
     }
 
-    /// What was said about the other way for frames since this was last asked.
+    /// Removes and returns the latest message about the other connection for frames.
     pub fn local(&mut self) -> Option<(u64, Vec<u8>)> {
         self.local.take()
     }
 
-    /// What comes from now on comes on the other way, without tags.
+    /// Switches to the other connection, without tags.
     ///
     /// # Errors
-    /// That something came after the end of this one.
+    /// Returns an error if something arrived after the end of the first connection.
     pub fn moved(&mut self) -> Result<(), String> {
         self.seal = Seal::none();
         let nothing = self.filled == self.parsed;
         if nothing { Ok(()) } else { Err("data after it had moved to another connection".to_owned()) }
     }
 
-    /// Whether what comes is under tags.
+    /// Returns true if incoming frames have moved to the other connection.
     pub fn has_moved(&self) -> bool {
         !self.seal.has_key()
     }
 
-    /// Bytes of frames that nobody has taken yet.
+    /// Returns the number of bytes in frames that were not consumed yet.
     pub fn waiting(&self) -> usize {
         self.filled - self.taken()
     }
 
-    /// Bytes at the beginning that nobody needs any more.
+    /// Returns the number of bytes at the beginning that are no longer needed.
     fn taken(&self) -> usize {
         self.frames.front().map_or(self.parsed, |found| found.start)
     }
 
-    /// The words that came since this was last asked.
+    /// Removes and returns the messages received since the previous call.
     pub fn words(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.words)
     }
 }
 
-/// The least that is read at once.
+/// Smallest amount of space for reading.
 const ROOM: usize = 4 << 10;
 
-/// Memory that is kept for the next frames.
+/// Memory kept for the next frames, bytes.
 const KEPT: usize = 1 << 20;
 
-/// Words that may wait to be asked for.
+/// Most messages waiting to be requested.
 const WORDS: usize = 1024;
 
 #[cfg(test)]

@@ -8,17 +8,17 @@
 
 use std::fmt;
 
-/// What the ranks of a run prove to each other; equal on all of them.
+/// Key by which the ranks of a run authenticate each other; equal on all of them.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct JobKey([u8; 32]);
 
 impl JobKey {
-    /// The key that is made of this: a secret, or a name of the job.
+    /// Derives the key from a secret or a name of the job.
     pub fn of(material: &[u8]) -> Self {
         Self(blake3::derive_key(PURPOSE, material))
     }
 
-    /// The keyed hash of what was said. Comparing two takes the same time wherever they differ.
+    /// Returns the keyed hash of messages. Comparing two takes constant time.
     pub(super) fn proof(&self, said: &[&[u8]]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         said.iter().for_each(|part| {
@@ -34,5 +34,5 @@ impl fmt::Debug for JobKey {
     }
 }
 
-/// Keeps keys made of one secret for several purposes apart.
+/// Separates the keys derived from one secret for several purposes.
 const PURPOSE: &str = "probe_sync 2026-11-22 rendezvous";

@@ -32,38 +32,38 @@ use super::sockets::poll_sockets;
 use crate::labels::exchanged;
 use crate::{Deadline, Error, ROOT, Rank, Wait, random_bytes};
 
-/// A rank's way into the group.
+/// Result of joining a group.
 pub(super) struct Joining {
-    /// To the root.
+    /// Connection to the root.
     pub root: Connection,
-    /// This machine's address on it.
+    /// This machine's address on that connection.
     pub local: IpAddr,
-    /// The group is under way, and this rank takes the place of one that has left it.
+    /// True if the group is running, and this rank takes the place of one that has left it.
     pub back: bool,
-    /// The root's rank. Where that is not rank 0, the two have exchanged their labels.
+    /// Rank of the root. If that is not rank 0, the two have exchanged their labels.
     pub root_rank: Rank,
     /// How this rank reaches the root again.
     pub way: Way,
-    /// Attempts that did not succeed.
+    /// Number of failed attempts.
     pub retries: u64,
 }
 
-/// A rank's way to the root of its group.
+/// How a rank reaches the root of its group.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub addresses: Vec<String>,
-    /// The rank's label.
+    /// Label of the rank.
     pub rank: Rank,
     pub expected: Expected,
-    /// The number of this process, by which the root knows it again.
+    /// Number of this process, by which the root recognises it.
     pub process: u64,
-    /// Who is its root.
+    /// Rank of the root.
     pub root: Rank,
 }
 
 impl Way {
-    /// To a rank that may have taken the place of the root that is `expected`, for `rank`, which
-    /// goes by another label there.
+    /// Returns the way to a rank that may have taken over from the root in `expected`, for `rank`,
+    /// which has another label there.
     pub fn to_successor(
         (successor, addresses): (Rank, &[SocketAddr]),
         rank: Rank,
@@ -74,11 +74,11 @@ impl Way {
         Self { addresses, rank: exchanged(successor, rank), expected, process, root: successor }
     }
 
-    /// Goes there once.
+    /// Tries to connect once.
     ///
     /// # Errors
-    /// [`Error::Backend`] when the system has no random bytes; the inner one is why nothing came of
-    /// it.
+    /// [`Error::Backend`] if the system has no random bytes; the inner error states why the attempt
+    /// failed.
     pub fn attempt(&self, errand: Errand, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
         let Expected { size, job, fan_out, options, root } = &self.expected;
         // In a group that was met anew there is no tree.
@@ -88,11 +88,11 @@ impl Way {
         Ok(attempt(&self.addresses, &hello, *job, options, wait))
     }
 
-    /// Asks there for this rank's place in a group under way. The inner error is why there is none
-    /// to be had.
+    /// Asks for this rank's place in a running group. The inner error states why it is not
+    /// available.
     ///
     /// # Errors
-    /// As [`Self::attempt`].
+    /// Errors of [`Self::attempt`].
     pub fn ask_back(&self, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
         Ok(match self.attempt(Errand::Return, wait)? {
             Ok(greeted) if greeted.verdict == Verdict::Back => Ok(greeted),
@@ -102,9 +102,9 @@ impl Way {
     }
 }
 
-/// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, or begins
-/// another run than the `earlier` one of this rank, each of those who may have taken its place is
-/// asked whether it has.
+/// Connects to the root and greets it. If rank 0 does not answer at its `addresses`, or begins
+/// another run than the `earlier` one of this rank, it asks each of the ranks that may have taken
+/// over.
 pub(super) fn join(
     addresses: &[String],
     earlier: &EarlierRun,
@@ -171,8 +171,8 @@ pub(super) fn join(
     }
 }
 
-/// For rank 0 that lived before: asks those who may have taken its place in its earlier run, as
-/// long as one of them is there. None where nobody is.
+/// For a restarted rank 0: asks the ranks that may have taken over in its earlier run, as long as
+/// one of them is alive. `None` if none is.
 pub(super) fn return_as_rank_0(
     earlier: &EarlierRun,
     expected: Expected,
@@ -230,7 +230,7 @@ fn not_taken_in(successor: Rank, addresses: &[SocketAddr], reason: &str, kept_in
 }
 
 impl Joining {
-    /// The way of a rank that was greeted by its root.
+    /// Creates the result for a rank that was greeted by its root.
     pub fn of(greeted: Greeted, way: Way, retries: u64) -> Result<Self, Error> {
         let root_rank = way.root;
         let (local, verdict) = (greeted.stream.local_addr(), greeted.verdict);
@@ -243,41 +243,42 @@ impl Joining {
         Ok(Self { root: Self::connection(greeted), local, back: verdict == Verdict::Back, root_rank, way, retries })
     }
 
-    /// The connection to the root.
+    /// Returns the connection to the root.
     pub fn connection(greeted: Greeted) -> Connection {
         Connection::new(greeted.stream, ROOT, greeted.seals)
     }
 }
 
-/// A connection on which both sides have proven that they are of the run.
+/// A connection on which both sides have proven to belong to the run.
 pub(super) struct Greeted {
     pub stream: TcpStream,
     pub verdict: Verdict,
-    /// The key of what is said about a file.
+    /// Key of messages about a file.
     pub seal: Hash,
-    /// The keys of frames.
+    /// Seals of frames.
     pub seals: Seals,
 }
 
-/// Why an attempt to join did not succeed.
+/// Why an attempt to join failed.
 pub(super) enum Attempt {
-    /// The root answered no: trying again will not help.
+    /// The root refused: trying again will not help.
     Refused(Verdict),
-    /// Somebody else answers at each of its addresses: trying again will not help.
+    /// Another program answers at each of its addresses: trying again will not help.
     AllForeign(String),
-    /// Somebody else answers there.
+    /// Another program answers there.
     Foreign(String),
     /// All its addresses refuse connections: it has not started yet, or has ended.
     NobodyListens(String),
     /// No address could be reached.
     Unreachable(String),
-    /// Somebody listens there, and says nothing.
+    /// A process listens there but does not answer.
     Failed(String),
 }
 
 impl Attempt {
-    /// Whether one who may lead an earlier run of this rank may do so: a process of probe_sync is
-    /// there, or one that says nothing. Who has another key may be of a run that went by another.
+    /// Returns true if an earlier run of this rank may be led there: by a process of probe_sync, or
+    /// by one that does not answer. A process with another key may belong to a run that used
+    /// another.
     pub fn may_be_a_run(&self) -> bool {
         match self {
             Self::Refused(verdict) => matches!(verdict, Verdict::NotUnderWay | Verdict::Duplicate),
@@ -287,7 +288,7 @@ impl Attempt {
         }
     }
 
-    /// In words.
+    /// Returns the reason in words.
     pub fn reason(self) -> String {
         match self {
             Self::Refused(verdict) => verdict.explain().to_owned(),
@@ -306,8 +307,8 @@ impl From<io::Error> for Attempt {
     }
 }
 
-/// Tries every address once. At one another program or another job may answer where the next is the
-/// root's; that is final where all do.
+/// Tries every address once. Another program or another job may answer at one while the next is the
+/// root's; it is final only if they answer at all.
 pub(super) fn attempt(
     addresses: &[String],
     hello: &Hello,
@@ -355,7 +356,7 @@ pub(super) fn attempt(
     })
 }
 
-/// Where a rank of a tree lets its children in: on all addresses, unless the whole group is on this
+/// Listens for a rank's children in the tree: on all addresses, unless the whole group is on this
 /// machine.
 pub(super) fn listen_for_children(addresses: &[String]) -> Result<TcpListener, Error> {
     let mut all = addresses.iter().filter_map(|address| resolve(address).ok()).flatten().map(|target| target.ip());
@@ -365,13 +366,13 @@ pub(super) fn listen_for_children(addresses: &[String]) -> Result<TcpListener, E
     }
 }
 
-/// Half of a pause to all of it, so that ranks that were refused at one moment do not come back at
-/// one.
+/// Returns a random time between half the pause and all of it, so that ranks refused at the same
+/// time do not return at the same time.
 pub(super) fn jittered(pause: Duration, [drawn]: [u8; 1]) -> Duration {
     pause.mul_f64(0.5 + 0.5 * f64::from(drawn) / f64::from(u8::MAX))
 }
 
-/// The addresses of `host:port`. A host that is an IPv6 address stands in brackets, with its
+/// Resolves the addresses of `host:port`. A host that is an IPv6 address is in brackets, with its
 /// interface if it is link-local.
 fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
@@ -380,8 +381,8 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.take(ADDRESSES_MAX).collect())
 }
 
-/// A non-blocking connection. A signal ends the wait for it, which the standard library's would not
-/// allow.
+/// Creates a non-blocking connection. A signal ends the wait for it, which the standard library
+/// does not support.
 fn connect(target: SocketAddr, limit: Duration, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = fork::opened(|| Socket::new(Domain::for_address(target), kind, Some(Protocol::TCP)))?;
@@ -403,7 +404,7 @@ fn connect(target: SocketAddr, limit: Duration, wait: &mut Wait<'_>) -> io::Resu
     }
 }
 
-/// Says who we are, proves it, and checks the root's proof.
+/// Sends the greeting and the proof, and checks the root's proof.
 fn greet(
     mut stream: TcpStream,
     hello: &Hello,
@@ -430,7 +431,7 @@ fn greet(
     Ok(Greeted { stream, verdict, seal, seals: Seals { own, peers } })
 }
 
-/// The root's next answer and what it carries, if it says welcome.
+/// Reads the root's next answer and its content, if it is a welcome.
 fn answer(
     stream: &mut TcpStream,
     wait: &mut Wait<'_>,
@@ -484,10 +485,10 @@ fn unreachable(root: Rank, address: &str, wait: &Wait<'_>, failure: &str) -> Err
 
 const OPERATION: &str = "rendezvous";
 
-/// Addresses of a name that are tried.
+/// Most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;
 
-/// Pauses between attempts to connect, doubled each time.
+/// First pause between attempts to connect, doubled each time.
 pub(super) const RETRY_FIRST: Duration = Duration::from_millis(10);
 pub(super) const RETRY_LAST: Duration = Duration::from_millis(200);
 

@@ -31,7 +31,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::random_bytes;
 
-/// Where the root listens for ranks of its host.
+/// The root's socket for ranks of its host.
 #[derive(Debug)]
 pub(super) struct Offers {
     listener: Socket,
@@ -41,52 +41,52 @@ pub(super) struct Offers {
 
 #[derive(Debug, Default)]
 struct Expected {
-    /// The secrets that were given out.
+    /// Secrets given out.
     secrets: BTreeSet<[u8; PART]>,
-    /// Who has connected and has said nothing yet.
+    /// Connections that have sent nothing yet.
     undecided: VecDeque<OwnedFd>,
-    /// Who has said its secret.
+    /// Connections that have sent their secret.
     came: Vec<([u8; PART], OwnedFd)>,
 }
 
-/// The other socket for frames, and how far both sides have moved there.
+/// The other socket for frames, and how far both sides have moved to it.
 #[derive(Debug, Default)]
 pub(super) struct Local {
-    /// What was offered to the other side.
+    /// Offer made to the other side.
     pub offered: Option<(Arc<Offers>, Secret)>,
-    /// Whether an offer is taken.
+    /// True if an offer is accepted.
     pub wanted: bool,
     pub stream: Option<OwnedFd>,
-    /// What leaves is to leave there, from the next frame on.
+    /// True if outgoing frames move there, from the next one on.
     pub due: bool,
-    /// Of the last frame that leaves on TCP: what has not left.
+    /// Unsent bytes of the last frame on TCP.
     pub farewell: Vec<u8>,
-    /// Who watches the sockets, under which number.
+    /// The epoll that watches the sockets, and the number.
     watch: Option<(Arc<OwnedFd>, u64)>,
 }
 
 impl Local {
-    /// Has `epoll` tell under this number what happens on the TCP connection and on this socket.
+    /// Registers the TCP connection and this socket with `epoll` under this number.
     ///
     /// # Errors
-    /// When the system cannot watch them.
+    /// Returns an error if the system cannot watch them.
     pub fn watch(&mut self, tcp: &TcpStream, epoll: &Arc<OwnedFd>, number: u64) -> rustix::io::Result<()> {
         self.watch = Some((Arc::clone(epoll), number));
         self.watch_socket(tcp.as_fd())?;
         self.stream.as_ref().map_or(Ok(()), |local| self.watch_socket(local.as_fd()))
     }
 
-    /// The same for one socket more.
+    /// Registers one more socket.
     ///
     /// # Errors
-    /// When the system cannot watch it.
+    /// Returns an error if the system cannot watch it.
     pub fn watch_socket(&self, socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let Some((epoll, number)) = &self.watch else { return Ok(()) };
         epoll::add(epoll, socket, epoll::EventData::new_u64(*number), events)
     }
 
-    /// Ends that.
+    /// Removes the registration.
     pub fn unwatch(&mut self, tcp: &TcpStream) {
         if let Some((epoll, _)) = self.watch.take() {
             // It cannot fail for sockets that are there.
@@ -100,7 +100,7 @@ impl Local {
 pub(super) type Secret = [u8; PART];
 
 impl Offers {
-    /// Listens for so many ranks; None where the system does not allow it, or has too few
+    /// Listens for this many ranks; `None` if the system does not allow it, or has too few
     /// descriptors for two connections of each rank.
     pub fn open(ranks: usize) -> Option<Self> {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -114,17 +114,17 @@ impl Offers {
         Some(Self { listener, place, expected: Mutex::default() })
     }
 
-    /// What one rank is told, and its secret.
+    /// Returns the offer for one rank, and its secret.
     pub fn make(&self) -> Option<(Vec<u8>, Secret)> {
         let secret = random_bytes().ok()?;
         self.expected.lock().unwrap_or_else(PoisonError::into_inner).secrets.insert(secret);
         Some(([self.place, secret].concat(), secret))
     }
 
-    /// The connection of a rank that has said that it has come.
+    /// Returns the connection of a rank that reported having connected.
     ///
     /// # Errors
-    /// That it has not.
+    /// States that it has not.
     pub fn take(&self, secret: &Secret) -> Result<OwnedFd, String> {
         let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(failure) = expected.accept(&self.listener) {
@@ -138,7 +138,7 @@ impl Offers {
 }
 
 impl Expected {
-    /// Takes in all who wait; why not, if that fails.
+    /// Accepts all waiting connections; returns the error if that fails.
     fn accept(&mut self, listener: &Socket) -> Option<rustix::io::Errno> {
         for _ in 0..ACCEPTED_MAX {
             match fork::opened(|| accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)) {
@@ -158,8 +158,8 @@ impl Expected {
         None
     }
 
-    /// Hears who has said a secret. One that has connected may not have said it yet; another's word
-    /// may have brought us here.
+    /// Reads the secrets of connections. One that has connected may not have sent its own yet, if
+    /// another's message triggered this call.
     fn hear(&mut self) {
         for stream in std::mem::take(&mut self.undecided) {
             let mut said = Secret::default();
@@ -173,7 +173,7 @@ impl Expected {
     }
 }
 
-/// Goes where the root listens, and says the secret; None where that is not to be had.
+/// Connects to the root's socket and sends the secret; `None` if that is not possible.
 pub(super) fn accept_offer(offer: &[u8]) -> Option<OwnedFd> {
     let (place, secret) = offer.split_first_chunk::<PART>()?;
     let socket = socket().ok()?;
@@ -184,42 +184,43 @@ pub(super) fn accept_offer(offer: &[u8]) -> Option<OwnedFd> {
     told.then_some(stream)
 }
 
-/// One that never waits.
+/// Creates a non-blocking socket.
 fn socket() -> io::Result<Socket> {
     fork::opened(|| Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None))
 }
 
-/// Whether the process at the other end, when it connected or began to listen, was of this user.
+/// Returns true if the process at the other end belonged to this user when it connected or began to
+/// listen.
 fn is_ours(stream: &OwnedFd) -> bool {
     socket_peercred(stream.as_fd()).is_ok_and(|peer| peer.uid == geteuid())
 }
 
-/// An abstract name: it is in no folder, and ends with the socket.
+/// Returns an abstract address, which is in no folder and disappears with the socket.
 fn address(place: &[u8; PART]) -> Option<SockAddr> {
     let digits: String = place.iter().map(|byte| format!("{byte:02x}")).collect();
     SockAddr::unix(format!("\0probe_sync-{digits}")).ok()
 }
 
-/// The sequences of `Local` frames.
+/// Sequence numbers of `Local` frames.
 pub(super) const OFFER: u64 = 0;
 pub(super) const MOVED: u64 = 1;
 
-/// The longest payload of a `Local` frame.
+/// Longest payload of a `Local` frame, bytes.
 pub(super) const LOCAL_MAX: usize = 2 * PART;
 
-/// Bytes of the place and of the secret.
+/// Length of the place and of the secret, bytes.
 const PART: usize = 16;
 
-/// Descriptors that a root leaves for everything else.
+/// Descriptors that a root reserves for other uses.
 const DESCRIPTORS_LEFT: u64 = 256;
 
-/// The least that may wait to be accepted: ranks come at once.
+/// Smallest backlog of waiting connections: ranks connect at the same time.
 const BACKLOG_LEAST: i32 = 128;
 
-/// Processes of this user that may have connected and said nothing.
+/// Most processes of this user that may have connected without sending anything.
 const UNDECIDED_MAX: usize = 1024;
 
-/// Connections that are accepted in search of one: more than any system lets wait.
+/// Most connections accepted in search of one: more than any system queues.
 const ACCEPTED_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub use sending::FileSender;
 pub use succession::Tcp;
 pub use unique_id::{Meeting, UniqueId};
 
-/// One rank of a group that has one root for all its life, labelled 0.
+/// One rank of a group with a fixed root, labelled 0.
 #[derive(Debug)]
 struct Group {
     rank: Rank,
@@ -86,53 +86,54 @@ struct Group {
     local_ip: IpAddr,
     peers: Peers,
     tree: Tree,
-    /// Operations so far; equal on all ranks.
+    /// Number of operations so far; equal on all ranks.
     sequence: u64,
     failed: Option<String>,
     way_back: WayBack,
-    /// Who has left since it was last asked.
+    /// Ranks that have left since the last query.
     left: Vec<(Rank, Error)>,
-    /// At the root: connections of ranks that were told that the group goes on without them, at
-    /// most one of each rank.
+    /// At the root: connections of ranks that were told that the group continues without them, at
+    /// most one per rank.
     parted: Vec<(Rank, Arc<TcpStream>)>,
-    /// Who asks to come back.
+    /// Ranks that ask to return.
     asking: Vec<Connection>,
-    /// At the root: where files go that ranks bring.
+    /// At the root: where files sent by ranks are stored.
     files: Option<Arc<dyn FilePlaces>>,
-    /// Attempts to join that did not succeed.
+    /// Number of failed attempts to join.
     retries: u64,
-    /// How this rank has reached the root; None at the root.
+    /// How this rank has reached the root; `None` at the root.
     way: Option<Way>,
-    /// Where connections last for a round.
+    /// Present if connections last for one round.
     per_round: Option<PerRound>,
 }
 
-/// How frames go between the root and the others.
+/// Topology of frames between the root and the others.
 #[derive(Debug)]
 enum Tree {
-    /// Straight.
+    /// Directly.
     Star,
-    /// Through the tree, of which this rank is the root.
+    /// Through the tree, with this rank as the root.
     Trunk(Trunk),
-    /// Through the tree; this rank passes on what is for those below it.
+    /// Through the tree; this rank forwards for its subtree.
     Branch(Box<Branch>),
 }
 
-/// How lost ranks come back.
+/// How lost ranks return.
 #[derive(Debug)]
 enum WayBack {
-    /// They do not: the first that is lost ends the group. At the root with what a door is made of.
+    /// They do not: the first lost rank ends the group. At the root with the parts of a door.
     Closed(Option<(TcpListener, Expected)>),
-    /// The group goes on without them, and they may.
+    /// The group continues without them, and they may return.
     Open(Door),
-    /// The group goes on without them, and they may not any more.
+    /// The group continues without them, and they may no longer return.
     Ended,
-    /// This rank is such, and has not taken part yet; the root's notice, until it is asked for.
+    /// This rank is returning and has not taken part yet; with the root's notice, until it is
+    /// requested.
     Returning(Option<Secret>),
 }
 
 impl Group {
-    /// As [`Tcp::host_with`].
+    /// Implements [`Tcp::host_with`].
     pub fn host_with(
         listener: TcpListener,
         size: usize,
@@ -156,12 +157,12 @@ impl Group {
         Ok(group)
     }
 
-    /// Joins the group of `expected` under this label; `addresses` are its root's.
+    /// Joins the group of `expected` with this label; `addresses` are its root's.
     pub fn join_any(addresses: &[String], rank: Rank, expected: Expected, deadline: &Deadline) -> Result<Self, Error> {
         Self::join_or_return(addresses, &EarlierRun::default(), rank, expected, deadline).map(|(group, _)| group)
     }
 
-    /// As [`Tcp::join_or_return`]: the group and the rank that is its root.
+    /// Implements [`Tcp::join_or_return`]: returns the group and the rank that is its root.
     pub fn join_or_return(
         addresses: &[String],
         earlier: &EarlierRun,
@@ -195,8 +196,8 @@ impl Group {
         Ok((group, root_rank))
     }
 
-    /// The address of this machine towards the root; at the root, the one that the others reached
-    /// it by.
+    /// Returns this machine's address on the connection to the root; at the root, the one by which
+    /// the others reached it.
     pub fn local_ip(&self) -> IpAddr {
         self.local_ip
     }
@@ -232,26 +233,25 @@ impl Group {
         })
     }
 
-    /// Offers the ranks of this host another way for their frames.
+    /// Offers the ranks of this host another connection for their frames.
     ///
     /// # Errors
-    /// Never where its offers are short.
+    /// Never fails, because the offers are short.
     fn offer_local(&mut self) -> Result<(), Error> {
         let Some(offers) = Offers::open(self.size).map(Arc::new) else { return Ok(()) };
         self.peers.all().try_for_each(|peer| peer.offer(&offers))
     }
 
-    /// The process at the other end has its rank's place no more.
+    /// Frees the place of the process at the other end.
     fn leave_place(&self, gone: &Connection) {
         if let WayBack::Open(door) = &self.way_back {
             door.leave(gone.rank(), gone.process());
         }
     }
 
-    /// Keeps the connection of a rank that is gone until another process has its place. Were it
-    /// closed, what a rank that was cut off still sends would be answered by a reset, which
-    /// discards the reason that waits for the network to carry it; the rank would look for another
-    /// master in vain.
+    /// Keeps the connection of a lost rank open until another process has its place. If it were
+    /// closed, data still sent by a rank that was cut off would be answered by a reset, which
+    /// discards the reason still in transit; the rank would then search for another master in vain.
     fn keep_open(&mut self, gone: &Connection) {
         // Who connects for each round hears the reason when it comes next.
         if self.rank == ROOT && self.per_round.is_none() {
@@ -260,7 +260,7 @@ impl Group {
         }
     }
 
-    /// Notes who was lost in an operation that went on.
+    /// Records ranks that were lost in an operation that continued.
     fn note_gone(&mut self) {
         for Gone { rank, connection, error } in self.peers.gone() {
             match (&connection, &self.way_back) {
@@ -275,7 +275,7 @@ impl Group {
         }
     }
 
-    /// A frame of the root.
+    /// Receives a frame from the root.
     fn receive_from_root(&mut self, kind: Kind, sequence: u64, wait: Wait<'_>) -> Result<Vec<u8>, Error> {
         self.peers.receive(kind, sequence, &[CONTROL], wait)?;
         let Some(root) = self.peers.at(CONTROL) else { return Ok(Vec::new()) };
@@ -284,14 +284,14 @@ impl Group {
         Ok(payload)
     }
 
-    /// Accepts what comes after an operation that failed: nothing.
+    /// Refuses all operations after one that failed.
     fn check_failed(&self, operation: &'static str) -> Result<(), Error> {
         let before = |reason| Error::Backend { operation, reason: format!("the group had already failed: {reason}") };
         self.failed.as_ref().map_or(Ok(()), |reason| Err(before(reason)))
     }
 
-    /// Runs one operation; afterwards the group is unusable if it failed. The root passes an abort
-    /// on to all.
+    /// Runs one operation; afterwards the group is unusable if it failed. The root forwards an
+    /// abort to all.
     fn operate(
         &mut self,
         operation: &'static str,

@@ -25,25 +25,25 @@ use super::options::{FanOut, TcpOptions};
 use crate::labels::exchanged;
 use crate::{Error, ROOT, Rank, random_bytes};
 
-/// All who have connected to one listener and have proven nothing yet.
+/// Connections to one listener that have proven nothing yet.
 pub(super) struct Newcomers {
     expected: Expected,
-    /// The rank of this process, which those who come look for.
+    /// Rank of this process, which connecting ranks expect.
     listener: Rank,
     undecided: Vec<Newcomer>,
-    /// Whether a process of another user was refused, which is said once.
+    /// True if a process of another user was refused, which is logged once.
     saw_foreign: bool,
 }
 
-/// What all ranks of the run agree on.
+/// Parameters on which all ranks of the run agree.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Expected {
     pub size: usize,
     pub job: JobKey,
-    /// How many ranks a rank of the tree passes on for; 0 in a star.
+    /// Number of ranks for which a rank of the tree forwards; 0 in a star.
     pub fan_out: usize,
     pub options: TcpOptions,
-    /// Whose label is exchanged with rank 0's.
+    /// Rank whose label is exchanged with rank 0's.
     pub root: Rank,
 }
 
@@ -52,8 +52,8 @@ impl Expected {
         Self { size, job, fan_out: options.ranks_below(size), options, root: ROOT }
     }
 
-    /// The same of a group around `root` that was met anew. It is small enough for a star: what a
-    /// tree saves is worth less than its simplicity then.
+    /// Returns the parameters of a new group around `root`. It is small enough for a star, whose
+    /// simplicity is worth more than what a tree saves.
     pub fn around(self, root: Rank) -> Self {
         let options = TcpOptions { fan_out: FanOut::Star, ..self.options };
         Self { fan_out: 0, options, root, ..self }
@@ -64,35 +64,35 @@ impl Expected {
 pub(super) struct Proven {
     stream: TcpStream,
     from: SocketAddr,
-    /// Which rank it says it is.
+    /// Rank that it claims to be.
     pub rank: Rank,
-    /// What it comes for.
+    /// Purpose of its connection.
     pub errand: Errand,
-    /// Where it listens for its children.
+    /// Port at which it listens for its children.
     pub port: u16,
-    /// The number of its process.
+    /// Number of its process.
     pub process: u64,
-    /// The run in which an earlier process of this rank was; 0 for none.
+    /// Run of an earlier process of this rank; 0 for none.
     pub run: u64,
     proofs: Proofs,
     root: Rank,
 }
 
-/// A connection that has not proven yet that it is a rank.
+/// A connection that has not yet proven to be a rank.
 struct Newcomer {
     stream: TcpStream,
     from: SocketAddr,
     stage: Stage,
     bytes: [u8; HELLO],
     filled: usize,
-    /// When its time is over.
+    /// End of its time.
     until: Instant,
 }
 
-/// What a newcomer is to say next.
+/// Next expected message of a newcomer.
 enum Stage {
     Greeting,
-    /// Who it says it is, and what both sides prove.
+    /// Its claim, and the proofs of both sides.
     Proof(Claim, Proofs),
 }
 
@@ -103,7 +103,7 @@ enum Progress {
     Proven(Claim, Proofs),
 }
 
-/// Who a newcomer says it is.
+/// Claimed identity of a newcomer.
 #[derive(Copy, Clone)]
 struct Claim {
     rank: Rank,
@@ -114,31 +114,31 @@ struct Claim {
 }
 
 impl Newcomers {
-    /// Nobody yet, where the root of the group listens.
+    /// Creates an empty list for the listener of the group's root.
     pub fn new(expected: Expected) -> Self {
         Self::at(expected.root, expected)
     }
 
-    /// Nobody yet, where this rank listens.
+    /// Creates an empty list for this rank's listener.
     pub fn at(listener: Rank, expected: Expected) -> Self {
         Self { expected, listener, undecided: Vec::new(), saw_foreign: false }
     }
 
-    /// True when nobody's time runs.
+    /// Returns true if there are no newcomers with a time limit.
     pub fn is_empty(&self) -> bool {
         self.undecided.is_empty()
     }
 
-    /// What to poll for, in the order of [`Self::advance`].
+    /// Returns the sockets to poll, in the order of [`Self::advance`].
     pub fn sockets(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         self.undecided.iter().map(|newcomer| (newcomer.stream.as_fd(), PollFlags::IN))
     }
 
-    /// Listens to those who are `ready` and forgets those whose time is over; who has proven to be
-    /// a rank is handed out. Ranks that are `taken` are refused at once.
+    /// Reads from newcomers that are `ready` and drops those whose time is over; returns those that
+    /// have proven to be ranks. Ranks that are `taken` are refused at once.
     ///
     /// # Errors
-    /// When the system has no random bytes.
+    /// Returns an error if the system has no random bytes.
     pub fn advance(&mut self, ready: &[bool], taken: impl Fn(Rank) -> bool) -> Result<Vec<Proven>, Error> {
         let mut proven = Vec::new();
         let undecided = Vec::with_capacity(self.undecided.len());
@@ -176,10 +176,10 @@ impl Newcomers {
         Ok(proven)
     }
 
-    /// Takes in who waits at the listener.
+    /// Accepts the connections waiting at the listener.
     ///
     /// # Errors
-    /// When this process has too many open files.
+    /// Returns an error if this process has too many open files.
     pub fn accept(&mut self, listener: &TcpListener) -> Result<(), Error> {
         let most = self.expected.size + FOREIGN_MAX;
         for _ in 0..ACCEPT_BURST {
@@ -209,7 +209,7 @@ impl Newcomers {
         if self.expected.options.same_user { untrusted_peer(stream) } else { None }
     }
 
-    /// Says once that another user claims a place: he comes again and again.
+    /// Logs once that another user claims a place, since such claims are repeated.
     fn refuse_process(&mut self, peer: Peer, from: SocketAddr, rank: Rank) {
         if matches!(peer, Peer::User(_)) && !std::mem::replace(&mut self.saw_foreign, true) {
             tracing::warn!(?from, rank, "rejected a rank: another user of this host claims its place");
@@ -218,8 +218,8 @@ impl Newcomers {
         }
     }
 
-    /// The oldest newcomer of the address that has sent the most: who opens many connections loses
-    /// his own.
+    /// Returns the oldest newcomer of the address with the most connections, so that an address
+    /// that opens many loses its own.
     fn dispensable(&self) -> usize {
         let mut per_address: HashMap<IpAddr, usize> = HashMap::new();
         self.undecided.iter().for_each(|newcomer| *per_address.entry(newcomer.from.ip()).or_default() += 1);
@@ -228,8 +228,9 @@ impl Newcomers {
     }
 }
 
-/// The other end of a connection, unless it is a process of this user, of root or of another host.
-/// Who has closed its end might have been anybody: all that a rank says can be sent before.
+/// Returns the other end of a connection, unless it is a process of this user, of root or of
+/// another host. An end that was closed is unknown, because everything that a rank sends can be
+/// sent before.
 pub(super) fn untrusted_peer(stream: &TcpStream) -> Option<Peer> {
     let (Ok(peer), Ok(own)) = (stream.peer_addr(), stream.local_addr()) else { return Some(Peer::Gone) };
     let own_user = rustix::process::geteuid().as_raw();
@@ -241,21 +242,21 @@ pub(super) fn untrusted_peer(stream: &TcpStream) -> Option<Peer> {
 }
 
 impl Proven {
-    /// Gives it its place, with our own proof. None when it has hung up: it tries again, so its
-    /// place stays free.
+    /// Gives it its place, with the root's proof. `None` if it has disconnected: it tries again, so
+    /// its place stays free.
     pub fn welcome(mut self, verdict: Verdict) -> Option<Connection> {
         let [by_rank, by_root] = self.proofs.frames.map(Seal::new);
         let seals = Seals { own: by_root, peers: by_rank };
         self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank, seals).of_process(self.process))
     }
 
-    /// Lets it bring its file: its connection, and the key of what is said on it. None when it has
-    /// hung up.
+    /// Lets it send its file; returns its connection and the key of messages on it. `None` if it
+    /// has disconnected.
     pub fn bring(mut self) -> Option<(TcpStream, Hash)> {
         self.tell(Verdict::Welcome).ok().map(|()| (self.stream, self.proofs.seal))
     }
 
-    /// Shows it that a group is under way here; it wants nothing else.
+    /// Tells it that a group is running here, which is all it wants to know.
     pub fn show(mut self) {
         let _nobody_may_listen = self.tell(Verdict::Back);
     }
@@ -264,7 +265,7 @@ impl Proven {
         self.stream.write_all(&verdict.encode(self.proofs.roots.as_bytes()))
     }
 
-    /// Says no.
+    /// Refuses it.
     pub fn refuse(mut self, verdict: Verdict) {
         let rank = exchanged(self.root, self.rank);
         // Nothing is wrong with a rank that comes again later.
@@ -278,7 +279,7 @@ impl Proven {
 }
 
 impl Newcomer {
-    /// Reads what is there, and answers where an answer is due.
+    /// Reads what is available, and answers if an answer is due.
     fn advance(&mut self, expected: (Rank, Expected), taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
         let wanted = if matches!(self.stage, Stage::Greeting) { HELLO } else { PROOF };
         match self.stream.read(&mut self.bytes[self.filled..wanted]) {
@@ -297,7 +298,7 @@ impl Newcomer {
         }
     }
 
-    /// Judges a greeting and asks for the proof.
+    /// Judges a greeting and requests the proof.
     fn greeted(
         &mut self,
         (listener, expected): (Rank, Expected),
@@ -341,7 +342,7 @@ impl Newcomer {
         }
     }
 
-    /// Says no; a short answer always fits the empty buffer.
+    /// Refuses it; a short answer always fits the empty buffer.
     fn refuse(&mut self, rank: u32, verdict: Verdict) -> Progress {
         let _nobody_may_listen = self.stream.write_all(&verdict.encode(&[0; NONCE]));
         Progress::Refused(rank, verdict)
@@ -356,8 +357,8 @@ fn out_of_descriptors(code: i32) -> bool {
     [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|errno| errno.raw_os_error() == code)
 }
 
-/// Connections accepted between two looks at the others.
+/// Most connections accepted between two checks of the others.
 const ACCEPT_BURST: usize = 64;
 
-/// Newcomers beyond the number of ranks that may be undecided at one time.
+/// Undecided newcomers allowed in addition to the number of ranks.
 const FOREIGN_MAX: usize = 64;

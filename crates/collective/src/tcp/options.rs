@@ -7,45 +7,45 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// How the ranks are connected.
+/// Topology of the connections.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum FanOut {
-    /// A star of up to 128 ranks, else a tree in which each passes on for 16.
+    /// A star for up to 128 ranks, otherwise a tree in which each forwards for 16.
     Auto,
-    /// The root speaks to each rank itself.
+    /// The root is connected to each rank directly.
     Star,
-    /// A tree in which each rank passes on for so many others.
+    /// A tree in which each rank forwards for this many others.
     Tree(usize),
 }
 
-/// What can be chosen of a TCP group. The fan-out must be equal on all ranks.
+/// Options of a TCP group. The fan-out must be equal on all ranks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// How the ranks are connected. `PROBE_SYNC_TCP_FANOUT`: `auto` (the default), `star`, or a
+    /// Topology of the connections. `PROBE_SYNC_TCP_FANOUT`: `auto` (the default), `star`, or a
     /// number from 2 on.
     pub fan_out: FanOut,
-    /// Whether frames of ranks of the root's own host go through a Unix-domain socket where that is
-    /// possible; a tree's never do. `PROBE_SYNC_TCP_LOCAL`: `unix` (the default) or `tcp`.
+    /// Send frames between ranks of the root's own host through a Unix-domain socket if possible;
+    /// never in a tree. `PROBE_SYNC_TCP_LOCAL`: `unix` (the default) or `tcp`.
     pub local: bool,
-    /// How long whoever connects has for its greeting and its proof, and the other side for its
+    /// Time limit for the greeting and the proof of a connecting rank, and for the other side's
     /// first answer. `PROBE_SYNC_TCP_GREETING_TIMEOUT`, 5 s.
     pub greeting: Duration,
-    /// The longest a single attempt to connect may take. `PROBE_SYNC_TCP_CONNECT_TIMEOUT`, 1 s.
+    /// Time limit of a single attempt to connect. `PROBE_SYNC_TCP_CONNECT_TIMEOUT`, 1 s.
     pub connect: Duration,
     /// How long a process in the place of a lost rank waits for that place: longer than a round
-    /// waits for the process that had it, whose host may have lost its power.
+    /// waits for the process that had it, whose host may have lost power.
     /// `PROBE_SYNC_TCP_PLACE_TIMEOUT`, 600 s.
     pub place: Duration,
-    /// How long a rank that comes back has for its statement; before it, it binds its socket and
-    /// tests its stamps. `PROBE_SYNC_TCP_STATEMENT_TIMEOUT`, 60 s.
+    /// Time limit for the statement of a returning rank, which first binds its socket and tests its
+    /// stamps. `PROBE_SYNC_TCP_STATEMENT_TIMEOUT`, 60 s.
     pub statement: Duration,
-    /// At the root: after how long it begins with the ranks that have joined, one at least, and
-    /// lets the others come later
-    /// ([`Collective::go_on_without_lost`](crate::Collective::go_on_without_lost)); None waits for
-    /// all.
+    /// At the root: time after which it begins with the ranks that have joined, at least one, and
+    /// lets the others join later
+    /// ([`Collective::go_on_without_lost`](crate::Collective::go_on_without_lost)); `None`: wait
+    /// for all.
     pub begin_after: Option<Duration>,
-    /// Whether ranks of one host must be processes of this user, or of root: for keys that others
-    /// can guess.
+    /// Require ranks of one host to be processes of this user or of root: for keys that others can
+    /// guess.
     pub same_user: bool,
 }
 
@@ -66,18 +66,18 @@ impl Default for TcpOptions {
 }
 
 impl TcpOptions {
-    /// What this process's environment says.
+    /// Reads the options from this process's environment.
     ///
     /// # Errors
-    /// [`Error::Setup`] names the variable and says what it may be.
+    /// [`Error::Setup`] names the variable and its valid values.
     pub fn from_environment() -> Result<Self, Error> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// What these variables say.
+    /// Reads the options from these variables.
     ///
     /// # Errors
-    /// As [`TcpOptions::from_environment`].
+    /// Errors of [`TcpOptions::from_environment`].
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let mut options = Self::default();
         if let Some(text) = variable(FAN_OUT) {
@@ -116,7 +116,7 @@ impl TcpOptions {
         Ok(options)
     }
 
-    /// How many ranks a rank of a group of `size` passes on for; 0 in a star.
+    /// Returns the number of ranks for which a rank of a group of `size` forwards; 0 in a star.
     pub(super) fn ranks_below(&self, size: usize) -> usize {
         match self.fan_out {
             FanOut::Star => 0,
@@ -144,10 +144,10 @@ fn refused(name: &str, text: &str, allowed: &str) -> Error {
 const FAN_OUT: &str = "PROBE_SYNC_TCP_FANOUT";
 const LOCAL: &str = "PROBE_SYNC_TCP_LOCAL";
 
-/// The largest group that is a star unless said otherwise.
+/// Largest group that is a star by default.
 const STAR_MAX: usize = 128;
 
-/// How many ranks a rank of a tree passes on for unless said otherwise.
+/// Default number of ranks for which a rank of a tree forwards.
 const TREE: usize = 16;
 
 #[cfg(test)]

@@ -15,13 +15,13 @@ use super::{Group, Tcp};
 use crate::Error;
 
 impl Tcp {
-    /// The connections.
+    /// Returns the connections.
     #[doc(hidden)]
     pub fn into_streams(self) -> Vec<TcpStream> {
         self.into_group().into_streams()
     }
 
-    /// Says frames as they are, sealed as a rank's are: kind, sequence, bytes.
+    /// Sends frames as they are, sealed like those of a rank: kind, sequence, bytes.
     #[doc(hidden)]
     pub fn say_frames(&mut self, frames: &[(u8, u8, &[u8])]) {
         self.group_mut().say_frames(frames);
@@ -43,8 +43,8 @@ impl Group {
     }
 }
 
-/// Reads `data` as a peer's bytes, of which the first says what the others are; panics where what
-/// was read is not what was said, or more.
+/// Reads `data` as a peer's bytes, the first of which states what the others are; panics if what
+/// was read is not exactly what was sent.
 pub fn parse_peer_bytes(data: &[u8]) {
     let Some(([mode, parameter], rest)) = data.split_first_chunk() else { return };
     let small = usize::from(*parameter) + 1;

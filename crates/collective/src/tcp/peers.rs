@@ -20,33 +20,33 @@ use crate::{Error, ROOT, Rank, SideWork, Traffic, Wait};
 /// The connections of a rank.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// Whose they are.
+    /// The rank.
     rank: Rank,
-    /// At the root: ranks 1 and up, in order; None for those that have left. Elsewhere: the root
-    /// alone.
+    /// At the root: ranks 1 and up, in order; `None` for those that have left. Elsewhere: only the
+    /// root.
     list: Vec<Option<Connection>>,
     epoll: Arc<OwnedFd>,
     losses: Losses,
-    /// At the root, where ranks connect for each round: those that do.
+    /// At the root, if ranks connect for each round: those that have connected.
     coming: Option<Coming>,
-    /// What rings when somebody comes has rung.
+    /// True if a connection was signalled.
     rung: bool,
-    /// Who has left since it was last asked.
+    /// Peers that have left since the last query.
     gone: Vec<Gone>,
-    /// What connections that are gone have carried.
+    /// Traffic of closed connections.
     past: Traffic,
-    /// What is done while an operation waits, and when it was done last.
+    /// Work done while an operation waits, and when it was done last.
     work: Option<(Arc<dyn SideWork>, Instant)>,
 }
 
-/// Connections that come while an operation waits for them.
+/// Connections that arrive while an operation waits for them.
 #[derive(Debug)]
 pub(super) struct Coming {
-    /// Those that have come, each of a rank that has its place.
+    /// Connections that have arrived, each of a rank that has its place.
     pub connections: Receiver<Connection>,
-    /// Has something to read when one came; it never blocks.
+    /// Becomes readable when one has arrived; never blocks.
     pub bell: PipeReader,
-    /// By place: whose connection is waited for where it is not there. Others have left.
+    /// By place: true if a missing connection is expected. Otherwise the peer has left.
     pub awaited: Vec<bool>,
 }
 
@@ -54,28 +54,28 @@ pub(super) struct Coming {
 #[derive(Debug)]
 pub(super) struct Gone {
     pub rank: Rank,
-    /// Its connection, where it had one.
+    /// Its connection, if it had one.
     pub connection: Option<Connection>,
-    /// What showed that it is gone.
+    /// Error that showed that it is gone.
     pub error: Error,
 }
 
-/// What becomes of an operation when a peer is lost or late.
+/// How operations handle a lost or late peer.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum Losses {
-    /// It ends.
+    /// The operation ends.
     End,
-    /// It goes on; the peer is told so, with this advice.
+    /// It continues; the peer is told, with this advice.
     GoOn(&'static str),
-    /// It goes on, and the peer is told nothing: the root tells it.
+    /// It continues without telling the peer, which the root does.
     Pass,
 }
 
 impl Peers {
-    /// The connections of `rank`.
+    /// Creates the list of connections of `rank`.
     ///
     /// # Errors
-    /// When the system has no means to wait for them.
+    /// Returns an error if the system cannot wait for them.
     pub fn new(rank: Rank, connections: Vec<Connection>) -> Result<Self, Error> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatchable)?);
         let list = (0..connections.len()).map(|_| None).collect();
@@ -96,42 +96,42 @@ impl Peers {
         Ok(peers)
     }
 
-    /// All places.
+    /// Returns all places.
     pub fn list(&self) -> &[Option<Connection>] {
         &self.list
     }
 
-    /// The connection at a place, if somebody is there.
+    /// Returns the connection at a place, if any.
     pub fn at(&mut self, place: usize) -> Option<&mut Connection> {
         self.list.get_mut(place)?.as_mut()
     }
 
-    /// All connections that are there.
+    /// Returns all connections.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.list.iter_mut().flatten()
     }
 
-    /// The places where somebody is.
+    /// Returns the places with a connection.
     pub fn present(&self) -> Vec<usize> {
         (0..self.list.len()).filter(|&place| self.list[place].is_some()).collect()
     }
 
-    /// The places of those who take part: who is there, and who is waited for.
+    /// Returns the places that take part: those with a connection, and those with an expected one.
     pub fn members(&self) -> Vec<usize> {
         (0..self.list.len()).filter(|&place| self.list[place].is_some() || self.is_awaited(place)).collect()
     }
 
-    /// From now on operations wait for connections that come.
+    /// Makes operations wait for connections that arrive.
     ///
     /// # Errors
-    /// When the system cannot watch for them.
+    /// Returns an error if the system cannot watch for them.
     pub fn wait_for_coming(&mut self, coming: Coming) -> Result<(), Error> {
         self.wake_by(&coming.bell)?;
         self.coming = Some(coming);
         Ok(())
     }
 
-    /// From now on the connection of the rank at a place is waited for.
+    /// Makes operations wait for the connection of the rank at a place.
     pub fn expect(&mut self, place: usize) {
         if let Some(awaited) = self.coming.as_mut().and_then(|coming| coming.awaited.get_mut(place)) {
             *awaited = true;
@@ -142,7 +142,7 @@ impl Peers {
         self.coming.as_ref().is_some_and(|coming| coming.awaited.get(place) == Some(&true))
     }
 
-    /// Takes in who has come; adds the places.
+    /// Adds connections that have arrived, and their places.
     fn let_in(&mut self, ready: &mut Vec<usize>) -> Result<(), Error> {
         let Some(coming) = self.coming.as_mut().filter(|_| std::mem::take(&mut self.rung)) else { return Ok(()) };
         // Unread it would be full one day, and ring no more.
@@ -161,7 +161,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Which rank a place is for: at the root all others, elsewhere the root and, in a tree, a
+    /// Returns the rank of a place: at the root all others, elsewhere the root and, in a tree, a
     /// rank's children at the places of their numbers.
     pub fn rank_of(&self, place: usize) -> Rank {
         match &self.list[place] {
@@ -171,31 +171,31 @@ impl Peers {
         }
     }
 
-    /// Fills a place.
+    /// Puts a connection in a place.
     ///
     /// # Errors
-    /// When the system cannot watch it.
+    /// Returns an error if the system cannot watch it.
     pub fn put(&mut self, place: usize, mut connection: Connection) -> Result<(), Error> {
         connection.watch(&self.epoll, place as u64).map_err(unwatchable)?;
         self.list[place] = Some(connection);
         Ok(())
     }
 
-    /// Makes room for so many places.
+    /// Makes room for this many places.
     pub fn widen(&mut self, places: usize) {
         self.list.resize_with(places, || None);
     }
 
-    /// What is ready at `bell` wakes who sleeps.
+    /// Wakes a sleeping rank when `bell` is readable.
     ///
     /// # Errors
-    /// When the system cannot watch it.
+    /// Returns an error if the system cannot watch it.
     pub fn wake_by(&mut self, bell: impl AsFd) -> Result<(), Error> {
         let data = epoll::EventData::new_u64(BELL);
         epoll::add(&self.epoll, bell, data, epoll::EventFlags::IN | epoll::EventFlags::ET).map_err(unwatchable)
     }
 
-    /// Ends a connection that is not needed any more.
+    /// Closes a connection that is no longer needed.
     pub fn remove(&mut self, place: usize) {
         if let Some(mut gone) = self.list.get_mut(place).and_then(Option::take) {
             gone.unwatch();
@@ -203,7 +203,7 @@ impl Peers {
         }
     }
 
-    /// Takes out all connections; the peers hear that nothing more comes.
+    /// Removes and returns all connections; the peers are told that nothing more follows.
     pub fn part(&mut self) -> Vec<Connection> {
         let mut parting: Vec<Connection> = self.list.iter_mut().filter_map(Option::take).collect();
         for connection in &mut parting {
@@ -214,30 +214,30 @@ impl Peers {
         parting
     }
 
-    /// What becomes of operations from now on when a peer is lost or late.
+    /// Sets how operations handle a lost or late peer.
     pub fn on_loss(&mut self, losses: Losses) {
         self.losses = losses;
     }
 
-    /// Whether an operation goes on without those who are lost.
+    /// Returns true if an operation continues without lost peers.
     pub fn goes_on(&self) -> bool {
         !matches!(self.losses, Losses::End)
     }
 
-    /// Who has left since this was last asked.
+    /// Removes and returns the peers that have left since the previous call.
     pub fn gone(&mut self) -> Vec<Gone> {
         std::mem::take(&mut self.gone)
     }
 
-    /// What all of them have carried.
+    /// Returns the traffic of all connections.
     pub fn traffic(&self) -> Traffic {
         self.list.iter().flatten().fold(self.past, |sum, connection| sum.plus(connection.traffic()))
     }
 
-    /// A peer that fails ends the operation, unless the group goes on without it.
+    /// Handles a failed peer: the operation ends unless the group continues without it.
     ///
     /// # Errors
-    /// The error, where it ends the operation.
+    /// The error, if it ends the operation.
     pub fn lose(&mut self, place: usize, error: Error) -> Result<(), Error> {
         if !self.goes_on() {
             return Err(error);
@@ -259,11 +259,11 @@ impl Peers {
         Ok(())
     }
 
-    /// Waits until a frame of `kind` has come from each of the peers at the places `senders`, those
-    /// left out that the group goes on without.
+    /// Waits until a frame of `kind` has arrived from each of the peers at the places `senders`,
+    /// except those without which the group continues.
     ///
     /// # Errors
-    /// Who is late or lost, where that ends the operation.
+    /// Names the late or lost peer, if that ends the operation.
     pub fn receive(&mut self, kind: Kind, sequence: u64, senders: &[usize], mut wait: Wait<'_>) -> Result<(), Error> {
         let operation = wait.operation();
         let mut pending = vec![false; self.list.len()];
@@ -306,11 +306,11 @@ impl Peers {
         }
     }
 
-    /// Sends a frame to each of the peers at these places. While a socket is full it is also
+    /// Sends a frame to each of the peers at these places. While a socket is full, it is also
     /// watched for an abort or the peer's end.
     ///
     /// # Errors
-    /// Who is late or lost, where that ends the operation.
+    /// Names the late or lost peer, if that ends the operation.
     pub fn send<'a>(
         &mut self,
         kind: Kind,
@@ -353,11 +353,11 @@ impl Peers {
         }
     }
 
-    /// Finds peers that closed their end: they read no more, though the first write to them still
+    /// Finds peers that closed their end: they read no more, although the first write to them still
     /// succeeds.
     ///
     /// # Errors
-    /// Who is lost, where that ends the operation.
+    /// Names the lost peer, if that ends the operation.
     pub fn check_alive(&mut self, operation: &'static str) -> Result<(), Error> {
         self.look(operation)?;
         for place in 0..self.list.len() {
@@ -371,10 +371,10 @@ impl Peers {
         Ok(())
     }
 
-    /// Looks what has come, without sleeping.
+    /// Checks what has arrived, without sleeping.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn look(&mut self, operation: &'static str) -> Result<(), Error> {
         self.look_for(&mut Vec::new(), operation)
     }
@@ -383,20 +383,20 @@ impl Peers {
         self.sleep(Duration::ZERO, ready, operation)
     }
 
-    /// Moves words on, and hands out those that have come, with the places of those who said them.
+    /// Sends and receives messages; returns those received with the senders' places.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn words(&mut self) -> Result<Vec<(usize, Vec<u8>)>, Error> {
         self.look("calls")?;
         let spoken = self.list.iter_mut().enumerate().filter_map(|(place, peer)| Some((place, peer.as_mut()?)));
         Ok(spoken.flat_map(|(place, peer)| peer.words().into_iter().map(move |word| (place, word))).collect())
     }
 
-    /// Sleeps until something has come, at most for `limit`; adds the places where it has.
+    /// Sleeps until something has arrived, at most for `limit`; adds the places where it has.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn sleep(&mut self, limit: Duration, ready: &mut Vec<usize>, operation: &'static str) -> Result<(), Error> {
         let mut limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         let mut events =
@@ -424,16 +424,16 @@ impl Peers {
         }
     }
 
-    /// From now on this is done while an operation waits.
+    /// Sets the work to be done while an operation waits.
     pub fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
         self.work = Some((work, Instant::now()));
     }
 
-    /// Sleeps as [`Peers::sleep`] does, and says and hears words now and then. Only where nothing
-    /// is being sent: a word within a frame would break it.
+    /// Sleeps like [`Peers::sleep`], exchanging messages now and then. Only while nothing is being
+    /// sent, since a message within a frame would corrupt it.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn sleep_and_work(
         &mut self,
         limit: Duration,
@@ -468,10 +468,10 @@ impl Peers {
         Ok(())
     }
 
-    /// Peers that have not come in time end the operation, unless the group goes on without them.
+    /// Ends the operation for peers that are late, unless the group continues without them.
     ///
     /// # Errors
-    /// That they are late, where that ends the operation.
+    /// States that they are late, if that ends the operation.
     pub fn lose_late(&mut self, places: &[usize], wait: &Wait<'_>) -> Result<(), Error> {
         if !self.goes_on() {
             return Err(wait.late(places.iter().map(|&place| self.rank_of(place)).collect()));
@@ -479,7 +479,7 @@ impl Peers {
         places.iter().try_for_each(|&place| self.lose(place, wait.late(vec![self.rank_of(place)])))
     }
 
-    /// A peer that ended the job may have said why before its connection broke.
+    /// Returns the reason of a peer that ended the job, if it was sent before its connection broke.
     fn reason_before_end(&mut self, place: usize, lost: Error) -> Error {
         let Some(peer) = self.at(place) else { return lost };
         peer.tell(false);
@@ -494,14 +494,14 @@ fn unwatchable(error: rustix::io::Errno) -> Error {
     Error::Setup { what: "watching the connections of the ranks".to_owned(), reason: error.to_string() }
 }
 
-/// The number of a bell, which no place has.
+/// Number of a bell, which no place has.
 const BELL: u64 = u64::MAX;
 
-/// Between two turns of what is done while an operation waits.
+/// Interval of the work done while an operation waits.
 const WORK_EVERY: Duration = Duration::from_millis(100);
 
 /// Bytes of a bell that are read at once.
 const BELL_READ: usize = 1024;
 
-/// Events that are taken at once.
+/// Most events processed at once.
 const EVENTS: usize = 128;

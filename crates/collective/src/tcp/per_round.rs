@@ -33,10 +33,10 @@ use super::{CONTROL, Group, Tree, WayBack};
 use crate::{Error, ROOT, Rank, Wait, random_bytes};
 
 impl Group {
-    /// Connections end with each round from now on.
+    /// Makes connections end with each round from now on.
     ///
     /// # Errors
-    /// Where the group is a tree.
+    /// Returns an error if the group is a tree.
     pub fn make_per_round(&mut self) -> Result<(), Error> {
         if !matches!(self.tree, Tree::Star) {
             let what = "per-round connections".to_owned();
@@ -47,7 +47,8 @@ impl Group {
         Ok(())
     }
 
-    /// Keeps a word until this rank comes for the next round; false where too many wait.
+    /// Keeps a message until this rank connects for the next round; returns false if too many are
+    /// waiting.
     pub fn keep_word(&mut self, word: &[u8]) -> bool {
         let way = self.per_round.as_mut().filter(|per_round| per_round.way.is_some());
         let Some(per_round) = way.filter(|per_round| per_round.unsaid.len() < UNSAID_MAX) else { return false };
@@ -55,8 +56,8 @@ impl Group {
         true
     }
 
-    /// Words of those who have hung up since, each with its place; forgets the connections of those
-    /// who have by now.
+    /// Returns the messages of ranks that have disconnected since, with their places; drops the
+    /// connections of those that have by now.
     pub fn words_of_the_round(&mut self) -> Result<Vec<(usize, Vec<u8>)>, Error> {
         let Some(per_round) = &mut self.per_round else { return Ok(Vec::new()) };
         if !per_round.parting.is_empty() {
@@ -68,7 +69,7 @@ impl Group {
         Ok(std::mem::take(&mut per_round.heard))
     }
 
-    /// The round is over: hangs up.
+    /// Disconnects at the end of the round.
     pub fn hang_up(&mut self) -> Result<(), Error> {
         if self.rank != ROOT {
             self.peers.remove(CONTROL);
@@ -85,7 +86,7 @@ impl Group {
         Ok(())
     }
 
-    /// Lets ranks come for rounds, if they may not yet.
+    /// Allows ranks to connect for rounds, if not allowed yet.
     fn let_ranks_come(&mut self) -> Result<(), Error> {
         if self.per_round.as_ref().is_none_or(|per_round| per_round.open) {
             return Ok(());
@@ -101,7 +102,7 @@ impl Group {
         Ok(())
     }
 
-    /// Opens the door with this notice, where it is closed.
+    /// Opens the door with this notice, if it is closed.
     pub fn open_door(&mut self, notice: Secret) -> Result<(), Error> {
         let parts = if let WayBack::Closed(parts) = &mut self.way_back { parts.take() } else { None };
         if let Some((listener, expected)) = parts {
@@ -112,8 +113,8 @@ impl Group {
         Ok(())
     }
 
-    /// At the root, before a gather: those who come are let in, and who has not hung up since the
-    /// round before does it now.
+    /// At the root, before a gather: admits ranks that connect, and disconnects those left from the
+    /// previous round.
     pub fn await_ranks(&mut self) -> Result<(), Error> {
         if let (Some(per_round), WayBack::Open(_)) = (&mut self.per_round, &self.way_back) {
             // They had a whole window for it.
@@ -123,7 +124,7 @@ impl Group {
         Ok(())
     }
 
-    /// Comes to the root, where this rank has hung up.
+    /// Connects to the root, if this rank has disconnected.
     pub fn connect(&mut self, wait: &mut Wait<'_>) -> Result<(), Error> {
         let way = self.per_round.as_ref().and_then(|per_round| per_round.way.clone());
         let Some(way) = way.filter(|_| self.peers.at(CONTROL).is_none()) else { return Ok(()) };
@@ -153,7 +154,7 @@ impl Group {
         }
     }
 
-    /// Says what waited for this connection.
+    /// Sends the messages that waited for this connection.
     fn say_unsaid(&mut self, mut root: Connection) -> Result<(), Error> {
         for word in self.per_round.as_mut().map(|per_round| std::mem::take(&mut per_round.unsaid)).unwrap_or_default() {
             root.say(Kind::Word, 0, &word, "call")?;
@@ -161,15 +162,15 @@ impl Group {
         self.peers.put(CONTROL, root)
     }
 
-    /// A rank that is let back in comes for its next rounds as the others do.
+    /// Lets a readmitted rank connect for its next rounds like the others.
     pub fn expect(&mut self, rank: Rank) {
         self.peers.expect(rank - 1);
     }
 }
 
-/// How long the root's address may refuse connections before it is lost: a firewall that is loaded
-/// anew refuses for a moment, too.
+/// How long the root's address may refuse connections before the root is considered lost: a
+/// firewall that is reloaded also refuses for a moment.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
-/// Words that may wait for the next round.
+/// Most messages waiting for the next round.
 const UNSAID_MAX: usize = 256;

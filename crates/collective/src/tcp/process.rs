@@ -4,24 +4,24 @@
 
 use crate::{Error, random_bytes};
 
-/// A number for a process that has not connected yet.
+/// Draws a number for a process that has not connected yet.
 pub(super) fn new_process() -> Result<u64, Error> {
     Ok(u64::from_le_bytes(random_bytes()?) & !CONNECTIONS)
 }
 
-/// The number of the same process for its next connection.
+/// Returns the number of the same process for its next connection.
 pub(super) fn next_connection(process: u64) -> Result<u64, Error> {
     // After so many it is as good as another process, whose earlier one the root finds gone.
     if process & CONNECTIONS == CONNECTIONS { new_process() } else { Ok(process + 1) }
 }
 
-/// Whether the connection with the number `later` is of the process that has `earlier`, which it
-/// has given up.
+/// Returns true if the connection with the number `later` is from the process of `earlier`, which
+/// has given that one up.
 pub(super) fn replaces(later: u64, earlier: u64) -> bool {
     later & !CONNECTIONS == earlier & !CONNECTIONS && later > earlier
 }
 
-/// The part of a process's number that counts its connections.
+/// Part of a process's number that counts its connections.
 const CONNECTIONS: u64 = 0xffff;
 
 #[cfg(test)]

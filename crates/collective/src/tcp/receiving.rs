@@ -24,7 +24,7 @@ use probe_sync_files::{AtomicFile, OwnFolder};
 use super::delivery::{Answer, Broken, OPERATION, PIECE, Side, Talk, hear_announcement};
 use crate::{Deadline, FilePlaces, Rank, Wait};
 
-/// Takes files. Dropping it gives up what is not whole.
+/// Receives files. Dropping it discards incomplete ones.
 #[derive(Debug)]
 pub(super) struct Receiving {
     places: Arc<dyn FilePlaces>,
@@ -32,7 +32,7 @@ pub(super) struct Receiving {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// A rank that has proven who it is and brings a file.
+/// A rank that has proven its identity and sends a file.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub rank: Rank,
@@ -40,12 +40,12 @@ pub(super) struct Delivery {
     pub seal: Hash,
 }
 
-/// What the door and the threads both know.
+/// State shared by the door and the threads.
 #[derive(Debug, Default)]
 struct Queue {
-    /// At most one of each rank.
+    /// Waiting deliveries, at most one per rank.
     waiting: VecDeque<Delivery>,
-    /// Whose file comes, and what makes that end.
+    /// Ranks whose files are being received, with flags that cancel them.
     coming: Vec<(Rank, Arc<AtomicBool>)>,
     workers: usize,
 }
@@ -55,13 +55,13 @@ impl Receiving {
         Self { places, queue: Arc::default(), workers: Vec::new() }
     }
 
-    /// Whether one more rank may wait for its turn: each costs the root a descriptor.
+    /// Returns true if one more rank may wait for its turn; each costs the root a descriptor.
     pub fn has_room(&self, rank: Rank) -> bool {
         let queue = lock(&self.queue);
         queue.waiting.len() < WAITING_MAX || queue.waiting.iter().any(|delivery| delivery.rank == rank)
     }
 
-    /// Takes a file as soon as it is its turn.
+    /// Receives a file as soon as it is its turn.
     pub fn take(&mut self, delivery: Delivery) {
         self.workers.retain(|worker| !worker.is_finished());
         let mut queue = lock(&self.queue);
@@ -103,7 +103,7 @@ impl Queue {
         self.coming.iter().filter(|(rank, _)| which(*rank)).for_each(|(_, end)| end.store(true, Ordering::Relaxed));
     }
 
-    /// The next file, of a rank of which none is coming.
+    /// Returns the next file, of a rank without another in progress.
     fn next(&mut self) -> Option<(Delivery, Arc<AtomicBool>)> {
         let free = |delivery: &Delivery| self.coming.iter().all(|(rank, _)| *rank != delivery.rank);
         let place = self.waiting.iter().position(free)?;
@@ -114,7 +114,7 @@ impl Queue {
     }
 }
 
-/// A thread that takes files; one that panics is counted no more.
+/// A thread that receives files; the count decreases even after a panic.
 struct Worker<'a>(&'a Mutex<Queue>);
 
 impl Drop for Worker<'_> {
@@ -125,7 +125,7 @@ impl Drop for Worker<'_> {
     }
 }
 
-/// A file that comes, until it is whole or given up, or its thread panics.
+/// A file in progress, until it is complete or given up, or its thread panics.
 struct Coming<'a>(&'a Mutex<Queue>, Rank);
 
 impl Drop for Coming<'_> {
@@ -134,7 +134,7 @@ impl Drop for Coming<'_> {
     }
 }
 
-/// A thread's work: takes files while some wait.
+/// Runs a thread: receives files while some are waiting.
 fn work(places: &dyn FilePlaces, queue: &Mutex<Queue>) {
     let _worker = Worker(queue);
     // Of this thread alone, on Linux: rounds go first where there are few cores. Without it files
@@ -163,7 +163,7 @@ fn work(places: &dyn FilePlaces, queue: &Mutex<Queue>) {
     }
 }
 
-/// Takes one file; where it is, and its length. None: it was here already.
+/// Receives one file; returns its path and length. `None`: it existed already.
 fn receive(
     Delivery { rank, stream, seal }: Delivery,
     places: &dyn FilePlaces,
@@ -195,17 +195,17 @@ fn receive(
     tell(&mut talk, whole, &mut wait)
 }
 
-/// A file that comes.
+/// A file being received.
 struct Taken {
     path: PathBuf,
     folder: OwnFolder,
     file: AtomicFile,
-    /// Bytes since the free room was looked at.
+    /// Bytes since the free space was last checked.
     unlooked: u64,
 }
 
 impl Taken {
-    /// Begins it, where there is room for it and for what the run itself still writes.
+    /// Creates the file, if there is space for it and for what the run itself still writes.
     fn begin(folder: &OwnFolder, name: &str, length: u64) -> Result<Self, String> {
         if length > FILE_MAX {
             return Err(format!("it has {length} bytes, more than the limit of {FILE_MAX}; copy it by hand"));
@@ -223,7 +223,7 @@ impl Taken {
         Ok(Self { path, folder, file, unlooked: 0 })
     }
 
-    /// The next bytes, after which `left` come.
+    /// Adds the next bytes, after which `left` follow.
     fn add(&mut self, piece: &[u8], left: u64) -> Result<(), String> {
         self.file.write_all(piece).map_err(|error| unwritable(&self.path, &error))?;
         self.unlooked += piece.len() as u64;
@@ -235,14 +235,14 @@ impl Taken {
         Ok(())
     }
 
-    /// It is whole.
+    /// Completes the file.
     fn end(self) -> Result<PathBuf, String> {
         self.file.commit().map_err(|error| unwritable(&self.path, &error))?;
         Ok(self.path)
     }
 }
 
-/// Accepts what a disk has room for, beside what the run itself still writes.
+/// Accepts what the disk has space for, in addition to what the run itself still writes.
 fn check_room(folder: &OwnFolder, bytes: u64) -> Result<(), String> {
     let Ok(disk) = rustix::fs::fstatvfs(folder) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -262,7 +262,7 @@ fn check_room(folder: &OwnFolder, bytes: u64) -> Result<(), String> {
     ))
 }
 
-/// Tells the rank how it went, and passes that on.
+/// Sends the rank the result, and returns it.
 fn tell<T>(talk: &mut Talk, result: Result<T, String>, wait: &mut Wait<'_>) -> Result<T, String> {
     let (answer, passed): (Answer, _) = match result {
         Ok(value) => (Ok(()), Ok(value)),
@@ -287,31 +287,31 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Files that come at a time.
+/// Most files received at a time.
 pub(super) const WORKERS: usize = 4;
 
-/// Ranks that wait for their turn; others come again later.
+/// Most ranks waiting for their turn; others try again later.
 pub(super) const WAITING_MAX: usize = 64;
 
-/// How far a thread that takes files stands back.
+/// Priority of a thread that receives files.
 const NICENESS: i32 = 10;
 
-/// Bytes of a file.
+/// Largest file, bytes.
 const FILE_MAX: u64 = 1 << 40;
 
-/// Bytes that are left to the run's own files on the disk.
+/// Bytes on the disk reserved for the run's own files.
 const RESERVE: u64 = 64 << 20;
 
-/// Files that are left to the run.
+/// Number of files reserved for the run.
 const RESERVE_FILES: u64 = 4096;
 
-/// Bytes between two looks at the free room.
+/// Bytes between two checks of the free space.
 const LOOK_AT_ROOM: u64 = 64 << 20;
 
-/// Bytes in a second that a rank brings at least, from its turn to the end.
+/// Slowest rate of a rank, from its turn to the end, bytes per second.
 const SLOWEST: u64 = 1 << 20;
 
-/// How long a rank has to say what it brings, and beyond what its bytes take.
+/// Time limit for the announcement, and beyond the time that the bytes take.
 const ANNOUNCEMENT_LIMIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -19,23 +19,24 @@ use super::{CONTROL, Group, Tree, WayBack};
 use crate::labels::exchanged;
 use crate::{Deadline, Error, Rank, Wait, random_bytes};
 
-/// Why a leader has not let this rank in.
+/// Why a leader has not admitted this rank.
 struct Refusal {
     reason: String,
-    /// Nobody of the run is there.
+    /// True if no rank of the run is there.
     gone: bool,
 }
 
 impl Group {
-    /// Whether the root of this rank's group leads it still, as far as it answers within `limit`.
+    /// Returns true if the root of this rank's group still leads it, as far as it answers within
+    /// `limit`.
     pub fn root_is_there(&self, limit: &Deadline) -> bool {
         let Some(way) = &self.way else { return false };
         let said = way.attempt(Errand::Look, &mut Wait::begin(OPERATION, limit));
         matches!(said, Ok(Ok(greeted)) if greeted.verdict == Verdict::Back)
     }
 
-    /// The group that this rank, known as `rank` to all, is in again, and the rank that is its
-    /// root. The old connection is given up.
+    /// Rejoins a group as `rank`, and returns it with the rank that is its root. The old connection
+    /// is closed.
     pub fn reconnect(
         &mut self,
         rank: Rank,
@@ -94,7 +95,7 @@ fn until_let_in(
     }
 }
 
-/// Asks a leader once. The inner error is why it does not let this rank in.
+/// Asks a leader once. The inner error states why it does not admit this rank.
 fn ask(leader: &Way, retries: u64, deadline: &Deadline) -> Result<Result<Group, Refusal>, Error> {
     // A path that breaks once more says nothing.
     let limit = deadline.within(2 * leader.expected.options.greeting);
@@ -108,7 +109,7 @@ fn ask(leader: &Way, retries: u64, deadline: &Deadline) -> Result<Result<Group, 
 }
 
 impl Group {
-    /// That of a rank which has its place back and hears what it must know.
+    /// Creates the group of a rank that has its place back, and receives the notice.
     fn returned(joined: Joining, expected: Expected, deadline: &Deadline) -> Result<Self, Error> {
         let Joining { mut root, local, root_rank, way, retries, .. } = joined;
         if expected.options.local {
@@ -126,13 +127,13 @@ impl Group {
     }
 }
 
-/// Whether this answer means that nobody of the run is there. One that only cannot be reached may
-/// be.
+/// Returns true if this answer means that no rank of the run is there. One that is only unreachable
+/// may be.
 fn says_gone(attempt: &Attempt) -> bool {
     !matches!(attempt, Attempt::Unreachable(_)) && !attempt.may_be_a_run()
 }
 
-/// Sleeps so long; false when the wait is over.
+/// Sleeps for `pause`; returns false if the wait is over.
 fn nap(wait: &mut Wait<'_>, pause: Duration) -> bool {
     let begun = Instant::now();
     loop {
@@ -147,10 +148,10 @@ fn nap(wait: &mut Wait<'_>, pause: Duration) -> bool {
 
 const OPERATION: &str = "reconnecting";
 
-/// Pauses between two rounds of asking, doubled each time.
+/// First pause between two rounds of requests, doubled each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 
-/// How long all must say that nobody of the run is there: a proxy or a firewall that is started
-/// anew refuses for a while, too.
+/// How long all must report that no rank of the run is there: a restarted proxy or firewall also
+/// refuses for a while.
 const GONE_AFTER: Duration = Duration::from_secs(10);

@@ -22,10 +22,10 @@ use super::sockets::poll_sockets;
 use crate::{Deadline, Error, Rank, Wait};
 
 /// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`]. On
-/// `[::]` IPv4 connections are taken too.
+/// `[::]`, IPv4 connections are accepted too.
 ///
 /// # Errors
-/// [`Error::Setup`] names the address and says what to do.
+/// [`Error::Setup`] names the address and states what to do.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     listen(address).map_err(|error| cannot_listen(address, &error))
 }
@@ -49,17 +49,18 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
     Error::Setup { what: format!("cannot listen on {address}"), reason: format!("{error}; {advice}") }
 }
 
-/// The ports that the system gives to outgoing connections.
+/// Returns the ports that the system assigns to outgoing connections.
 fn outgoing_ports() -> Option<RangeInclusive<u16>> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut ends = text.split_whitespace().map_while(|end| end.parse().ok());
     Some(ends.next()?..=ends.next()?)
 }
 
-/// Listens on all addresses of this machine, whatever its own name leads to (127.0.1.1 on Debian).
+/// Listens on all addresses of this machine, whatever its own name resolves to (127.0.1.1 on
+/// Debian).
 ///
 /// # Errors
-/// As [`bind`].
+/// Errors of [`bind`].
 pub fn bind_everywhere(port: u16) -> Result<TcpListener, Error> {
     let six = SocketAddr::from(([0u16; 8], port));
     match listen(six) {
@@ -85,17 +86,17 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Those who have met.
+/// Result of meeting the ranks.
 pub(super) struct Met {
-    /// Connections to ranks 1 and up, in order; None for one that has not come.
+    /// Connections to ranks 1 and up, in order; `None` for one that has not joined.
     pub joined: Vec<Option<Connection>>,
-    /// Where each of them listens for its children, if there is a tree.
+    /// Port at which each of them listens for its children, if there is a tree.
     pub ports: Vec<u16>,
-    /// The address that they reached the root by.
+    /// Address by which they reached the root.
     pub local: IpAddr,
 }
 
-/// The root's side.
+/// Meets the ranks, at the root.
 pub(super) fn host(listener: &TcpListener, expected: Expected, deadline: &Deadline) -> Result<Met, Error> {
     let size = expected.size;
     let mut wait = Wait::begin(OPERATION, deadline);
@@ -143,7 +144,7 @@ pub(super) fn host(listener: &TcpListener, expected: Expected, deadline: &Deadli
     Ok(Met { joined, ports, local: local_ip.to_canonical() })
 }
 
-/// The address by which the first rank that is not on this host has reached the root.
+/// Returns the address by which the first rank on another host has reached the root.
 fn reached_by(joined: &[Option<Connection>]) -> Option<IpAddr> {
     let addresses =
         || joined.iter().flatten().filter_map(|peer| Some(peer.stream().local_addr().ok()?.ip().to_canonical()));
@@ -152,7 +153,7 @@ fn reached_by(joined: &[Option<Connection>]) -> Option<IpAddr> {
 
 const OPERATION: &str = "rendezvous";
 
-/// Connections that may wait to be accepted.
+/// Most connections waiting to be accepted.
 const BACKLOG: i32 = 1024;
 
 const IN_USE: &str =

@@ -2,7 +2,7 @@
 //!
 //! They are not protected from a process that can read memory.
 
-/// What is printed of it does not show it.
+/// A secret whose content is not printed.
 pub(super) struct Secret(pub(super) Vec<u8>);
 
 impl std::fmt::Debug for Secret {

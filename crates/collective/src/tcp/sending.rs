@@ -19,46 +19,47 @@ use super::joining::{Attempt, Greeted, attempt, jittered};
 use super::options::TcpOptions;
 use crate::{Deadline, Error, Rank, Wait, random_bytes};
 
-/// How a rank brings files to the root of its group: see [`crate::Collective::receive_files`].
+/// Sends a rank's files to the root of its group: see [`crate::Collective::receive_files`].
 #[derive(Clone, Debug)]
 pub struct FileSender {
     addresses: Vec<String>,
     rank: Rank,
     size: usize,
     job: JobKey,
-    /// Held while a file travels: the root gives up an earlier connection of a rank that comes
+    /// Held while a file is sent: the root drops an earlier connection of a rank that connects
     /// again.
     turn: Arc<Mutex<()>>,
 }
 
-/// Why a file has not come.
+/// Why a file has not arrived.
 enum Failure {
-    /// Another attempt would not change it.
+    /// Another attempt would not help.
     Final(String),
-    /// The way there was broken.
+    /// The connection broke.
     Passing(String),
-    /// The root takes files of others.
+    /// The root is receiving files of others.
     Busy(String),
 }
 
 impl FileSender {
-    /// Rank `rank` of `size`, whose root listens at one of these addresses (`host:port`).
+    /// Creates the sender of rank `rank` of `size`, whose root listens at one of these addresses
+    /// (`host:port`).
     pub fn new(addresses: Vec<String>, rank: Rank, size: usize, job: JobKey) -> Self {
         Self { addresses, rank, size, job, turn: Arc::default() }
     }
 
-    /// Whose files it brings.
+    /// Returns the rank that sends the files.
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// Brings the file at `path`, with the bytes that it has now, to the root under `name`: a
-    /// relative path with `/` between its parts. Returns when the root has it whole. A later file
-    /// of the same name replaces it. Holds 1 MiB of it at a time. While another thread brings a
-    /// file with this sender or a clone of it, it waits.
+    /// Sends the file at `path`, with its present bytes, to the root under `name`: a relative path
+    /// with `/` as separator. Returns when the root has all of it. A later file of the same name
+    /// replaces it. Holds 1 MiB of it at a time. Waits while another thread sends a file with this
+    /// sender or a clone of it.
     ///
     /// # Errors
-    /// [`Error::File`] says why the root does not have it, and what to do.
+    /// [`Error::File`] states why the root does not have it, and what to do.
     pub fn send(&self, path: &Path, name: &str, deadline: &Deadline) -> Result<(), Error> {
         let failed = |reason: String| Error::File { rank: self.rank, name: name.to_owned(), reason };
         check_name(name).map_err(failed)?;
@@ -90,8 +91,8 @@ impl FileSender {
         }
     }
 
-    /// Says these messages under their seals, whatever they are, hangs up and waits until the root
-    /// has done so too, for tests that say what no rank would.
+    /// Sends these messages with their seals, whatever they are, disconnects and waits until the
+    /// root has too; for tests of messages that no rank would send.
     #[cfg(feature = "suite")]
     #[doc(hidden)]
     pub fn say(&self, messages: &[&[u8]], deadline: &Deadline) {
@@ -102,7 +103,7 @@ impl FileSender {
         }
     }
 
-    /// Waits until no other thread brings a file.
+    /// Waits until no other thread sends a file.
     fn turn(&self, wait: &mut Wait<'_>) -> Result<MutexGuard<'_, ()>, String> {
         loop {
             match self.turn.try_lock() {
@@ -159,7 +160,7 @@ impl From<Attempt> for Failure {
     }
 }
 
-/// Says a message; where the root interrupts it, what the root says is why.
+/// Sends a message; if the root interrupts it, the root's answer is the reason.
 fn say(talk: &mut Talk, message: &[u8], wait: &mut Wait<'_>) -> Result<(), Failure> {
     match talk.say(&[message], wait) {
         Ok(()) => Ok(()),
@@ -179,7 +180,7 @@ fn accepted(heard: Result<Answer, Broken>) -> Result<(), Failure> {
     }
 }
 
-/// Sleeps before the next attempt; false when there is no time for one.
+/// Sleeps before the next attempt; returns false if there is no time for one.
 fn pause(pause: Duration, wait: &mut Wait<'_>) -> bool {
     let begun = wait.elapsed();
     let pause = random_bytes().map_or(pause, |drawn| jittered(pause, drawn));
@@ -196,12 +197,12 @@ fn pause(pause: Duration, wait: &mut Wait<'_>) -> bool {
 /// Further attempts after a broken connection.
 const RETRIES: u32 = 1;
 
-/// Between two looks whether another thread's file is still on its way.
+/// Interval of checks whether another thread's file is still being sent.
 const TURN: Duration = Duration::from_millis(20);
 
-/// Before a further attempt.
+/// Pause before a further attempt.
 const BACKOFF: Duration = Duration::from_secs(1);
 
-/// The longest pause of a rank that is told to come later: a thousand such ranks knock hundred
-/// times a second.
+/// Longest pause of a rank that is told to try later: a thousand such ranks knock about a hundred
+/// times per second.
 const BUSY_LAST: Duration = Duration::from_secs(16);

@@ -18,15 +18,15 @@ use crate::{ROOT, Rank};
 /// A tree of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// By rank; that of the root is itself.
+    /// Parents by rank; that of the root is itself.
     parents: Vec<Option<Rank>>,
     children: Vec<Vec<Rank>>,
-    /// Where ranks that have children listen.
+    /// Addresses of ranks with children.
     addresses: HashMap<Rank, SocketAddr>,
 }
 
 impl Shape {
-    /// The tree of all ranks; `hosts` by rank says where each listens.
+    /// Creates the tree of all ranks; `hosts` contains by rank the address on which each listens.
     pub fn new(hosts: &[Option<SocketAddr>], fan_out: usize) -> Self {
         let size = hosts.len();
         let mut order: Vec<Rank> = (1..size).collect();
@@ -45,7 +45,7 @@ impl Shape {
         Self::of(parents, addresses)
     }
 
-    /// A rank of `size` right below the root, and nobody else.
+    /// Creates a tree with one rank of `size` right below the root, and no others.
     pub fn alone(rank: Rank, size: usize) -> Self {
         let parents = (0..size).map(|other| (other == ROOT || other == rank).then_some(ROOT)).collect();
         Self::of(parents, HashMap::new())
@@ -65,12 +65,12 @@ impl Shape {
         self.parents.len()
     }
 
-    /// Whether a rank has a place.
+    /// Returns true if a rank has a place.
     pub fn has(&self, rank: Rank) -> bool {
         self.parents[rank].is_some()
     }
 
-    /// Whom a rank hears.
+    /// Returns the parent of a rank.
     pub fn parent(&self, rank: Rank) -> Rank {
         self.parents[rank].unwrap_or(ROOT)
     }
@@ -79,17 +79,17 @@ impl Shape {
         &self.children[rank]
     }
 
-    /// Where a rank listens.
+    /// Returns the address on which a rank listens.
     pub fn address(&self, rank: Rank) -> Option<SocketAddr> {
         self.addresses.get(&rank).copied()
     }
 
-    /// The rank and all below it.
+    /// Returns the rank and all below it.
     pub fn subtree(&self, rank: Rank) -> Vec<Rank> {
         self.reach(rank, &|_| true)
     }
 
-    /// The rank and all below it to whom ranks lead that are `present`.
+    /// Returns the rank and all below it that are reached through `present` ranks.
     pub fn reach(&self, rank: Rank, present: &dyn Fn(Rank) -> bool) -> Vec<Rank> {
         let (mut found, mut next) = (vec![rank], 0);
         while let Some(&rank) = found.get(next) {
@@ -99,8 +99,8 @@ impl Shape {
         found
     }
 
-    /// The highest ranks that are present, the root left out: its children, and where one is not,
-    /// that one's.
+    /// Returns the highest present ranks without the root: its children, and in place of an absent
+    /// child that child's.
     pub fn tops(&self, present: &dyn Fn(Rank) -> bool) -> Vec<Rank> {
         let (mut tops, mut list) = (Vec::new(), self.children[ROOT].clone());
         while let Some(rank) = list.pop() {
@@ -110,13 +110,13 @@ impl Shape {
         tops
     }
 
-    /// How many ranks lie one below the other under `rank`.
+    /// Returns the number of levels below `rank`.
     pub fn height(&self, rank: Rank) -> usize {
         let below = self.subtree(rank);
         below.iter().map(|&rank| self.depth(rank)).max().unwrap_or(0) - self.depth(rank)
     }
 
-    /// How many ranks lie between `rank` and the root, the root counted.
+    /// Returns the number of ranks between `rank` and the root, including the root.
     pub fn depth(&self, mut rank: Rank) -> usize {
         let mut depth = 0;
         while rank != ROOT && depth < self.size() {
@@ -126,7 +126,7 @@ impl Shape {
         depth
     }
 
-    /// Takes a rank out; its parent takes over who was below it.
+    /// Removes a rank; its parent takes over its children.
     pub fn remove(&mut self, rank: Rank) {
         let parent = self.parent(rank);
         for below in self.parents.iter_mut().skip(1).filter(|below| **below == Some(rank)) {
@@ -137,7 +137,7 @@ impl Shape {
         self.rebuild();
     }
 
-    /// Puts a rank right below the root; those below it stay there.
+    /// Moves a rank right below the root, with its children.
     pub fn raise(&mut self, rank: Rank) {
         self.parents[rank] = Some(ROOT);
         self.rebuild();
@@ -165,7 +165,7 @@ impl Shape {
         bytes
     }
 
-    /// The tree in these bytes, of `size` ranks.
+    /// Decodes a tree of `size` ranks.
     pub fn decode(bytes: &[u8], size: usize) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*count) as usize != size {
@@ -193,7 +193,7 @@ impl Shape {
         (rest.is_empty() && shape.subtree_bounded() == Some(placed)).then_some(shape)
     }
 
-    /// How many ranks the root leads to; none where that does not end.
+    /// Returns the number of ranks reached from the root; `None` if there is a cycle.
     fn subtree_bounded(&self) -> Option<usize> {
         let mut seen = vec![false; self.size()];
         let mut list = vec![ROOT];
@@ -207,10 +207,10 @@ impl Shape {
     }
 }
 
-/// Instead of a parent: the rank has no place.
+/// Marks a rank without a place, instead of a parent.
 const ABSENT: u32 = u32::MAX;
 
-/// Bytes of an address.
+/// Length of an address, bytes.
 const ENTRY: usize = 4 + 2 + 16;
 
 #[cfg(test)]

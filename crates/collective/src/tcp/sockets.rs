@@ -11,8 +11,8 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::Error;
 
-/// A peer whose machine has lost its power is found out within half a minute, also while nothing is
-/// said.
+/// Enables keep-alive, so that a peer whose machine has lost power is noticed within half a minute
+/// even if nothing is sent.
 pub(super) fn keep_alive(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     let alive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_RETRIES);
@@ -21,10 +21,10 @@ pub(super) fn keep_alive(stream: &TcpStream) {
     let _ = socket.set_tcp_user_timeout(Some(ALIVE_AFTER + ALIVE_RETRIES * ALIVE_EVERY));
 }
 
-/// Writes what a socket takes, and forgets that; how many bytes.
+/// Writes what a socket accepts, and removes it from the buffer; returns the number of bytes.
 ///
 /// # Errors
-/// That nobody reads there any more.
+/// Returns an error if the other side no longer reads.
 pub(super) fn write(socket: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize, rustix::io::Errno> {
     let mut sent = 0;
     while sent < bytes.len() {
@@ -39,10 +39,10 @@ pub(super) fn write(socket: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize
     Ok(sent)
 }
 
-/// Sleeps until one of the sockets has what is asked of it, at most for `limit`; says which.
+/// Sleeps until one of the sockets is ready, at most for `limit`; returns which.
 ///
 /// # Errors
-/// [`Error::Backend`] when the system refuses; a signal only ends the sleep.
+/// [`Error::Backend`] if the system refuses; a signal only ends the sleep.
 pub(super) fn poll_sockets(
     sockets: &[(BorrowedFd<'_>, PollFlags)],
     limit: Duration,
@@ -58,7 +58,7 @@ pub(super) fn poll_sockets(
     }
 }
 
-/// Whether a port is open at one of these addresses: where all refuse the process has ended.
+/// Returns true if a port is open at one of these addresses; if all refuse, the process has ended.
 pub(super) fn somebody_listens(addresses: &[SocketAddr]) -> bool {
     let refused = |address: &SocketAddr| {
         let answer = TcpStream::connect_timeout(address, LOOK);
@@ -67,16 +67,17 @@ pub(super) fn somebody_listens(addresses: &[SocketAddr]) -> bool {
     !addresses.iter().all(refused)
 }
 
-/// Whether the other side has ended this connection, as far as can be seen without waiting.
+/// Returns true if the other side has closed this connection, as far as can be seen without
+/// waiting.
 pub(super) fn has_hung_up(stream: &TcpStream) -> bool {
     let ended = poll_sockets(&[(stream.as_fd(), PollFlags::RDHUP)], Duration::ZERO, "looking");
     ended.is_ok_and(|ended| ended == [true])
 }
 
-/// How long a look at a port may take, where a host is gone.
+/// Time limit for checking a port, in case the host is gone.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
-/// When a silent peer is asked whether it is there, and how often.
+/// Time after which a silent peer is probed, and how often.
 const ALIVE_AFTER: Duration = Duration::from_secs(10);
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 const ALIVE_RETRIES: u32 = 4;

@@ -5,8 +5,8 @@ use super::{CONTROL, Group};
 use crate::{Error, Frames, ROOT, Wait};
 
 impl Group {
-    /// Where connections last for a round all ranks come, and those that are no participants with
-    /// nothing.
+    /// Gathers in a star. If connections last for a round, all ranks connect, including those that
+    /// contribute nothing.
     pub(super) fn gather_in_star(
         &mut self,
         participants: &[bool],

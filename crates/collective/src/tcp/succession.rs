@@ -47,25 +47,26 @@ use super::{Group, JobKey};
 use crate::labels::{self, exchanged, renamed};
 use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, SideWork, Traffic, Wait};
 
-/// One rank of a group whose connections form a star, or a tree beside it
+/// One rank of a group whose connections form a star, or additionally a tree
 /// ([`TcpOptions::fan_out`]).
 #[derive(Debug)]
 pub struct Tcp {
     group: Group,
     rank: Rank,
-    /// Whose label is exchanged with rank 0's.
+    /// Rank whose label is exchanged with rank 0's.
     root: Rank,
     expected: Expected,
-    /// Where this rank listens for those that lose the root.
+    /// Listener of this rank for those that lose the root.
     standing: Option<TcpListener>,
     successors: Vec<(Rank, Vec<SocketAddr>)>,
-    /// Connections last for a round, whoever is the root.
+    /// True if connections last for one round, whichever rank is the root.
     per_round: bool,
 }
 
 impl Tcp {
-    /// Rank 0: waits on `listener` until the `size - 1` others have joined. Foreign connections and
-    /// duplicates are refused and otherwise ignored. The options are those of the environment.
+    /// Hosts the group as rank 0: waits on `listener` until the `size - 1` others have joined.
+    /// Foreign connections and duplicates are refused and otherwise ignored. The options are those
+    /// of the environment.
     ///
     /// # Errors
     /// [`Error::Late`] names the ranks that did not join.
@@ -73,10 +74,10 @@ impl Tcp {
         Self::host_with(listener, size, job, TcpOptions::from_environment()?, deadline)
     }
 
-    /// As [`Tcp::host`], with these options.
+    /// Hosts the group like [`Tcp::host`], with these options.
     ///
     /// # Errors
-    /// As [`Tcp::host`].
+    /// Errors of [`Tcp::host`].
     pub fn host_with(
         listener: TcpListener,
         size: usize,
@@ -87,21 +88,21 @@ impl Tcp {
         Ok(Self::of(Group::host_with(listener, size, job, options, deadline)?, ROOT, Expected::new(size, job, options)))
     }
 
-    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root
-    /// has started. The options are those of the environment.
+    /// Joins as any other rank: connects to the root at `address` (`host:port`), retrying until the
+    /// root has started. The options are those of the environment.
     ///
     /// # Errors
-    /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says
-    /// which. [`Error::Late`] when the wait was interrupted.
+    /// [`Error::Setup`] if the root cannot be reached in time or refuses this rank; the text states
+    /// which. [`Error::Late`] if the wait was interrupted.
     pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
         Self::join_any(&[address.to_owned()], rank, size, job, TcpOptions::from_environment()?, deadline)
     }
 
-    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from
-    /// here, with these options.
+    /// Joins like [`Tcp::join`], if the root has several addresses, some of which may be
+    /// unreachable from here, with these options.
     ///
     /// # Errors
-    /// As [`Tcp::join`].
+    /// Errors of [`Tcp::join`].
     pub fn join_any(
         addresses: &[String],
         rank: Rank,
@@ -113,13 +114,13 @@ impl Tcp {
         Self::join_or_return(addresses, &EarlierRun::default(), rank, size, job, options, deadline)
     }
 
-    /// As [`Tcp::join_any`], for a rank that may have lived before: where rank 0 does not answer,
-    /// or begins another run than the `earlier` one, each of those who may have taken its place
-    /// there is asked whether it has. Then this rank comes back to that one's group
+    /// Joins like [`Tcp::join_any`], for a rank that may have been restarted: if rank 0 does not
+    /// answer, or begins another run than the `earlier` one, it asks each of the ranks that may
+    /// have taken over there. In that case this rank returns to that one's group
     /// ([`Collective::notice`]).
     ///
     /// # Errors
-    /// As [`Tcp::join`].
+    /// Errors of [`Tcp::join`].
     pub fn join_or_return(
         addresses: &[String],
         earlier: &EarlierRun,
@@ -134,14 +135,13 @@ impl Tcp {
         Ok(Self { root, ..Self::of(group, rank, expected) })
     }
 
-    /// For rank 0 that may have lived before, before it listens: where its `earlier` run goes on
-    /// under another rank, it comes back to that one's group as the others do
-    /// ([`Collective::notice`]). None where nobody is there any more who may have taken its place:
-    /// a new run may begin.
+    /// For a rank 0 that may have been restarted, before it listens: if its `earlier` run continues
+    /// under another rank, it returns to that one's group like the others ([`Collective::notice`]).
+    /// `None` if no rank that may have taken over is alive, so that a new run may begin.
     ///
     /// # Errors
-    /// [`Error::Setup`] when somebody is there who does not take it in until the deadline; the text
-    /// says who. [`Error::Late`] when the wait was interrupted.
+    /// [`Error::Setup`] if a rank is alive but does not admit it until the deadline; the text
+    /// states which. [`Error::Late`] if the wait was interrupted.
     pub fn return_as_rank_0(
         earlier: &EarlierRun,
         size: usize,
@@ -158,8 +158,8 @@ impl Tcp {
         Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new(), per_round: false }
     }
 
-    /// The address of this machine towards the root; at the root, the one that the others reached
-    /// it by.
+    /// Returns this machine's address on the connection to the root; at the root, the one by which
+    /// the others reached it.
     pub fn local_ip(&self) -> IpAddr {
         self.group.local_ip()
     }
@@ -174,17 +174,17 @@ impl Tcp {
         &mut self.group
     }
 
-    /// A rank's label in the group, and a label's rank.
+    /// Converts between a rank and its label in the group, in both directions.
     fn label(&self, rank: Rank) -> Rank {
         exchanged(self.root, rank)
     }
 
-    /// The group's errors with the ranks' own numbers.
+    /// Converts the ranks in the group's errors from labels.
     fn own<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| renamed(error, self.root))
     }
 
-    /// Waits for the others where this rank stands, and becomes their root.
+    /// Waits for the other ranks at this rank's listener, and becomes their root.
     fn host_the_rest(
         &self,
         listener: TcpListener,
@@ -245,12 +245,12 @@ impl Tcp {
         Ok(group)
     }
 
-    /// The rank with this label in a group that this rank leads.
+    /// Returns the rank with this label in a group led by this rank.
     fn rank_beside(&self, label: Rank) -> Rank {
         exchanged(self.rank, label)
     }
 
-    /// Joins the rank that takes the root's place, and waits until it says that the group stands.
+    /// Joins the rank that takes over as root, and waits until it confirms the group.
     fn join_the_rest(&self, successor: Rank, addresses: &[SocketAddr], limit: &Deadline) -> Result<Group, Error> {
         let expected = self.expected.around(successor);
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -453,13 +453,13 @@ fn was_there(there: &[bool], rank: Rank) -> bool {
     there.get(rank) == Some(&true)
 }
 
-/// How many ranks took part last.
+/// Returns the number of ranks that took part last.
 fn voices(there: &[bool]) -> usize {
     there.iter().filter(|there| **there).count()
 }
 
 impl Group {
-    /// The root of those who are left of a group of this size, which have its labels.
+    /// Returns the root of the remaining ranks of a group of this size, with its labels.
     fn of_the_rest(
         expected: Expected,
         joined: Vec<Connection>,
@@ -480,7 +480,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Tells those who are left that they are enough.
+    /// Tells the remaining ranks that they are enough.
     fn say_it_stands(&mut self, wait: Wait<'_>) -> Result<(), Error> {
         let present = self.peers.present();
         self.peers.on_loss(super::Losses::GoOn(""));
@@ -489,7 +489,7 @@ impl Group {
         Ok(())
     }
 
-    /// Whether the root has ended its connection.
+    /// Returns true if the root has closed its connection.
     fn root_has_hung_up(&mut self) -> bool {
         self.rank != ROOT && self.peers.at(super::CONTROL).is_some_and(|root| has_hung_up(root.stream()))
     }

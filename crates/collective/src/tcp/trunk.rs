@@ -24,11 +24,11 @@ use crate::{Error, Frames, ROOT, Rank, Wait};
 #[derive(Debug)]
 pub(super) struct Trunk {
     shape: Shape,
-    /// What was told last, in order, for those who have not heard it.
+    /// Latest messages, in order, for ranks that have not received them.
     told: VecDeque<(u64, Told)>,
-    /// Who asks for what will be told.
+    /// Ranks that asked for future messages.
     owed: BTreeMap<Rank, u64>,
-    /// Who speaks to the root though it has another parent: it does not reach that one.
+    /// Ranks connected to the root because they do not reach their parent.
     strays: BTreeSet<Rank>,
 }
 
@@ -39,21 +39,21 @@ enum Told {
     Scatter(Vec<u8>, Frames),
 }
 
-/// A gather under way.
+/// A gather in progress.
 struct Gathering<'a> {
     sequence: u64,
     wait: Wait<'a>,
     have: Vec<Option<Vec<u8>>>,
     pending: BTreeSet<Rank>,
     asked: BTreeSet<Rank>,
-    /// Whose connection has ended, while its frame may still come through the tree: a rank that has
-    /// done its part may end.
+    /// Ranks whose connection has ended, while their frames may still arrive through the tree: a
+    /// rank that has done its part may end.
     ended: BTreeMap<Rank, Error>,
 }
 
 impl Trunk {
-    /// A tree of the ranks 1 and up that have joined, each with the port at which it listens;
-    /// `local` is the root's own address.
+    /// Creates a tree of the ranks 1 and up that have joined, each with the port at which it
+    /// listens; `local` is the root's own address.
     pub fn new(joined: &[Option<Connection>], ports: &[u16], fan_out: usize, local: IpAddr) -> Self {
         let hosts = joined.iter().zip(ports).map(|(rank, port)| {
             let ip = rank.as_ref()?.stream().peer_addr().ok()?.ip().to_canonical();
@@ -66,19 +66,19 @@ impl Trunk {
         Self { shape, told: VecDeque::new(), owed: BTreeMap::new(), strays: BTreeSet::new() }
     }
 
-    /// Tells all ranks the first tree.
+    /// Sends the first tree to all ranks.
     ///
     /// # Errors
-    /// Who is late or lost.
+    /// Names the late or lost rank.
     pub fn announce(&self, peers: &mut Peers, wait: Wait<'_>) -> Result<(), Error> {
         let shape = self.shape.encode();
         peers.send(Kind::Tree, 0, &peers.present(), |_| &shape, wait)
     }
 
-    /// The frames of all participants.
+    /// Gathers the frames of all participants.
     ///
     /// # Errors
-    /// Who is late or lost, where that ends the operation.
+    /// Names the late or lost rank, if that ends the operation.
     pub fn gather(
         &mut self,
         peers: &mut Peers,
@@ -117,7 +117,7 @@ impl Trunk {
         Ok(())
     }
 
-    /// Takes what a rank has said.
+    /// Processes a rank's message.
     fn hear(&mut self, peers: &mut Peers, place: usize, gathering: &mut Gathering<'_>) -> Result<(), Error> {
         let (rank, operation) = (place + 1, gathering.wait.operation());
         while let Some(peer) = peers.at(place) {
@@ -165,7 +165,7 @@ impl Trunk {
         Ok(())
     }
 
-    /// Gives up those of these ranks that have ended and whose frames have not come.
+    /// Gives up those of these ranks that have ended and whose frames have not arrived.
     fn lose_ended(&self, peers: &mut Peers, ranks: &[Rank], gathering: &mut Gathering<'_>) -> Result<(), Error> {
         for rank in ranks {
             if let Some(error) = gathering.ended.remove(rank).filter(|_| gathering.pending.contains(rank)) {
@@ -175,7 +175,7 @@ impl Trunk {
         Ok(())
     }
 
-    /// Goes on without a rank, if the group does, and asks those below it.
+    /// Continues without a rank, if the group does, and asks those below it.
     fn lost(&self, peers: &mut Peers, rank: Rank, error: Error, gathering: &mut Gathering<'_>) -> Result<(), Error> {
         peers.lose(rank - 1, error)?;
         gathering.pending.remove(&rank);
@@ -184,10 +184,10 @@ impl Trunk {
         gathering.ask(peers, &below)
     }
 
-    /// Tells all ranks what `payload` is.
+    /// Broadcasts `payload` to all ranks.
     ///
     /// # Errors
-    /// Who is late or lost, where that ends the operation.
+    /// Names the late or lost rank, if that ends the operation.
     pub fn broadcast(&mut self, peers: &mut Peers, sequence: u64, payload: &[u8], wait: Wait<'_>) -> Result<(), Error> {
         peers.check_alive(wait.operation())?;
         let (_, places, mut told) = self.next(peers, sequence);
@@ -197,10 +197,10 @@ impl Trunk {
         Ok(())
     }
 
-    /// Brings each rank its frame.
+    /// Sends each rank its frame.
     ///
     /// # Errors
-    /// Who is late or lost, where that ends the operation.
+    /// Names the late or lost rank, if that ends the operation.
     pub fn scatter(&mut self, peers: &mut Peers, sequence: u64, frames: &Frames, wait: Wait<'_>) -> Result<(), Error> {
         peers.check_alive(wait.operation())?;
         let (before, places, announcement) = self.next(peers, sequence);
@@ -216,8 +216,8 @@ impl Trunk {
         Ok(())
     }
 
-    /// Brings the tree up to date with who is there. Gives the tree before, the places that the
-    /// root tells itself, and what precedes a payload.
+    /// Updates the tree to the present ranks. Returns the previous tree, the places to which the
+    /// root sends directly, and the prefix of the payload.
     fn next(&mut self, peers: &Peers, sequence: u64) -> (Shape, Vec<usize>, Vec<u8>) {
         let before = self.shape.clone();
         let present = |rank: Rank| peers.list()[rank - 1].is_some();
@@ -243,10 +243,10 @@ impl Trunk {
         (before, ranks.into_iter().map(|rank| rank - 1).collect(), announcement)
     }
 
-    /// Answers those who have not heard what was told.
+    /// Answers ranks that have not received a message.
     ///
     /// # Errors
-    /// When a frame is too long.
+    /// Returns an error if a frame is too long.
     pub fn answer_all(&mut self, peers: &mut Peers) -> Result<(), Error> {
         for place in peers.present() {
             while let Some(peer) = peers.at(place) {
@@ -295,7 +295,7 @@ impl Told {
 }
 
 impl Gathering<'_> {
-    /// Takes the frames of a bundle from this rank; whether its own is among them.
+    /// Adds the frames of a bundle from this rank; returns true if its own is included.
     fn take(&mut self, from: Rank, bundle: &[u8]) -> Result<bool, String> {
         let mut own = false;
         for (rank, frame) in Bundle::frames(bundle, self.have.len())? {
@@ -319,7 +319,7 @@ impl Gathering<'_> {
     }
 }
 
-/// What one rank gets of a scatter: the frames of these ranks.
+/// Returns the part of a scatter for one rank: the frames of these ranks.
 fn part(announcement: &[u8], frames: &Frames, ranks: &[Rank]) -> Vec<u8> {
     let (mut bundle, mut bytes) = (Bundle::default(), announcement.to_vec());
     ranks.iter().for_each(|&rank| bundle.push(rank, frames.frame(rank)));
@@ -327,10 +327,10 @@ fn part(announcement: &[u8], frames: &Frames, ranks: &[Rank]) -> Vec<u8> {
     bytes
 }
 
-/// The part of a gather's time after which everything that is missing is asked for.
+/// Share of a gather's time after which all missing frames are requested.
 const ASK_AT: f64 = 0.5;
 
-/// What was told that is kept at most, and its bytes; the latest always is.
+/// Most messages kept, and their bytes; the latest is always kept.
 const KEPT: usize = 16;
 const KEPT_BYTES: usize = 16 << 20;
 

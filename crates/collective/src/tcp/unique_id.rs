@@ -32,7 +32,7 @@ use crate::{Deadline, Error, Rank, random_bytes};
 #[derive(Clone, PartialEq, Eq)]
 pub struct UniqueId([u8; UniqueId::BYTES]);
 
-/// Rank 0 of a group that is about to meet: it listens.
+/// Rank 0 of a group that is about to meet; it listens.
 #[derive(Debug)]
 pub struct Meeting {
     listener: TcpListener,
@@ -40,12 +40,12 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Listens at a port that the system chooses, and draws the key. `addresses` are those at which
-    /// the other ranks may reach this machine; of more than five the first count, link-local ones
-    /// of IPv6 never, and where all are loopback nobody else is listened to.
+    /// Listens at a port chosen by the system, and draws the key. `addresses` are those at which
+    /// the other ranks can reach this machine; only the first five count, link-local IPv6 addresses
+    /// never do, and if all are loopback, only loopback is listened on.
     ///
     /// # Errors
-    /// [`Error::Setup`] when there is no address, or the system has no port or no random bytes.
+    /// [`Error::Setup`] if there is no address, or the system has no port or no random bytes.
     pub fn open(addresses: &[IpAddr]) -> Result<Self, Error> {
         let listener = listen(addresses, 0)?;
         let port = listener.local_addr().map_err(|error| unusable(error.to_string()))?.port();
@@ -53,32 +53,32 @@ impl Meeting {
         Ok(Self { listener, id })
     }
 
-    /// Listens where ranks that make the id themselves look for it, at a port that all have agreed
-    /// on: see [`UniqueId::agreed`].
+    /// Listens where ranks that derive the id themselves look for it, at an agreed port: see
+    /// [`UniqueId::agreed`].
     ///
     /// # Errors
-    /// [`Error::Setup`] when there is no address, or the port is taken.
+    /// [`Error::Setup`] if there is no address, or the port is taken.
     pub fn at(addresses: &[IpAddr], port: u16, known: &[u8]) -> Result<Self, Error> {
         let id = UniqueId::agreed(addresses, port, known)?;
         Ok(Self { listener: listen(addresses, port)?, id })
     }
 
-    /// What the other ranks join by.
+    /// Returns the id with which the other ranks join.
     pub fn id(&self) -> &UniqueId {
         &self.id
     }
 
-    /// The same, where ranks must have this key too: see [`UniqueId::keyed_by`].
+    /// Requires ranks to have this key too: see [`UniqueId::keyed_by`].
     #[must_use]
     pub fn keyed_by(self, key: JobKey) -> Self {
         Self { id: self.id.keyed_by(key), ..self }
     }
 
-    /// As [`Tcp::return_as_rank_0`], with this meeting's key. Where it is another one than the
-    /// earlier run's, that run does not take this rank in.
+    /// Works like [`Tcp::return_as_rank_0`], with this meeting's key. If that differs from the
+    /// earlier run's, that run does not admit this rank.
     ///
     /// # Errors
-    /// As [`Tcp::return_as_rank_0`].
+    /// Errors of [`Tcp::return_as_rank_0`].
     pub fn return_as_rank_0(
         &self,
         earlier: &EarlierRun,
@@ -91,16 +91,16 @@ impl Meeting {
     /// Waits until the `size - 1` others have joined.
     ///
     /// # Errors
-    /// As [`Tcp::host`].
+    /// Errors of [`Tcp::host`].
     pub fn host(self, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
         self.host_after(None, size, deadline)
     }
 
-    /// As [`Meeting::host`], beginning after this time with the ranks that have joined
+    /// Works like [`Meeting::host`], beginning after this time with the ranks that have joined
     /// ([`TcpOptions::begin_after`]).
     ///
     /// # Errors
-    /// As [`Tcp::host`].
+    /// Errors of [`Tcp::host`].
     pub fn host_after(self, begin_after: Option<Duration>, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
         let options = TcpOptions { begin_after, ..TcpOptions::from_environment()? };
         Tcp::host_with(self.listener, size, self.id.job_key(), options, deadline)
@@ -108,15 +108,15 @@ impl Meeting {
 }
 
 impl UniqueId {
-    /// How long an id is.
+    /// Length of an id, bytes.
     pub const BYTES: usize = 128;
 
-    /// The id of ranks that all know where rank 0 is, its port and something that others do not:
-    /// they make it themselves, rank 0 with [`Meeting::at`]. Where others can guess what the ranks
-    /// know, it tells jobs apart, no more.
+    /// Derives the id if all ranks know the address of rank 0, its port and something that others
+    /// do not; rank 0 uses [`Meeting::at`]. If others can guess what the ranks know, the id only
+    /// distinguishes jobs.
     ///
     /// # Errors
-    /// [`Error::Setup`] when there is no address.
+    /// [`Error::Setup`] if there is no address.
     pub fn agreed(addresses: &[IpAddr], port: u16, known: &[u8]) -> Result<Self, Error> {
         Self::reached_at(addresses, port, &blake3::derive_key(PURPOSE, known))
     }
@@ -150,10 +150,10 @@ impl UniqueId {
         Self(bytes)
     }
 
-    /// The id in these bytes.
+    /// Parses an id.
     ///
     /// # Errors
-    /// [`Error::Setup`] when they are none.
+    /// [`Error::Setup`] if the bytes are not an id.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let wrong = |reason: &str| Error::Setup { what: "an id of a run".to_owned(), reason: reason.to_owned() };
         let bytes: [u8; Self::BYTES] = bytes.try_into().map_err(|_| wrong("it is not 128 bytes long"))?;
@@ -170,8 +170,8 @@ impl UniqueId {
         Ok(Self(bytes))
     }
 
-    /// The same, where whoever has the id alone can not take a rank's place: the key is mixed into
-    /// what the ranks prove.
+    /// Mixes a key into what the ranks prove, so that the id alone is not enough to impersonate a
+    /// rank.
     #[must_use]
     pub fn keyed_by(mut self, key: JobKey) -> Self {
         let mixed = key.proof(&[b"id", &self.0[SECRET_START..][..SECRET]]);
@@ -179,7 +179,7 @@ impl UniqueId {
         self
     }
 
-    /// The bytes that are to be carried.
+    /// Returns the bytes to be transmitted.
     pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }
@@ -187,15 +187,16 @@ impl UniqueId {
     /// Joins the group as `rank` of `size`.
     ///
     /// # Errors
-    /// As [`Tcp::join`].
+    /// Errors of [`Tcp::join`].
     pub fn join(&self, rank: Rank, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
         self.join_or_return(rank, size, &EarlierRun::default(), deadline)
     }
 
-    /// As [`UniqueId::join`], for a rank that may have lived before: see [`Tcp::join_or_return`].
+    /// Joins like [`UniqueId::join`], for a rank that may have been restarted: see
+    /// [`Tcp::join_or_return`].
     ///
     /// # Errors
-    /// As [`Tcp::join`].
+    /// Errors of [`Tcp::join`].
     pub fn join_or_return(
         &self,
         rank: Rank,
@@ -207,12 +208,12 @@ impl UniqueId {
         Tcp::join_or_return(&self.targets(), earlier, rank, size, self.job_key(), options, deadline)
     }
 
-    /// How `rank` of `size` brings files to rank 0.
+    /// Returns the sender of files from `rank` of `size` to rank 0.
     pub fn file_sender(&self, rank: Rank, size: usize) -> FileSender {
         FileSender::new(self.targets(), rank, size, self.job_key())
     }
 
-    /// Where rank 0 listens.
+    /// Returns the addresses on which rank 0 listens.
     fn targets(&self) -> Vec<String> {
         let port = u16::from_le_bytes([self.0[6], self.0[7]]);
         self.addresses().map(|address| SocketAddr::new(address, port).to_string()).collect()
@@ -228,7 +229,7 @@ impl UniqueId {
     }
 }
 
-/// For variables and files: 256 hexadecimal digits.
+/// Formats for variables and files: 256 hexadecimal digits.
 impl fmt::LowerHex for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -247,7 +248,7 @@ impl FromStr for UniqueId {
     }
 }
 
-/// It holds what the job's key is made of.
+/// Hides the content, from which the job's key is derived.
 impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UniqueId(..)")
@@ -265,7 +266,7 @@ fn unusable(reason: String) -> Error {
     Error::Setup { what: "opening a meeting".to_owned(), reason }
 }
 
-/// Keeps this use of what the ranks know apart from others.
+/// Separates this use of what the ranks know from others.
 const PURPOSE: &str = "probe_sync 2026-11-22 agreed id";
 const MAGIC: [u8; 4] = *b"psId";
 const VERSION: u8 = 1;
