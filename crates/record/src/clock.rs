@@ -11,26 +11,27 @@ use probe_sync_time::{Clock, Counter, Duration, SkewedClock, Timestamp};
 
 use crate::layout;
 
-/// Which clock events are stamped with.
+/// Clock with which events are stamped.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum RecordClock {
-    /// The time-stamp counter where the kernel's own clocks rest on it, else `CLOCK_MONOTONIC_RAW`.
+    /// The time-stamp counter if the kernel's own clocks are based on it, otherwise
+    /// `CLOCK_MONOTONIC_RAW`.
     #[default]
     Best,
-    /// The time-stamp counter, or nothing.
+    /// The time-stamp counter; refused if it is not usable.
     Tsc,
     /// `CLOCK_MONOTONIC_RAW`.
     MonotonicRaw,
 }
 
-/// A clock that was chosen.
+/// The clock that was chosen.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ticks {
     Tsc(TscTicks),
     Raw,
 }
 
-/// The counter, where it is a clock.
+/// The time-stamp counter, usable as a clock.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct TscTicks(Tsc);
 
@@ -43,7 +44,7 @@ impl PartialEq for TscTicks {
 impl Eq for TscTicks {}
 
 impl Ticks {
-    /// The present count.
+    /// Returns the current count.
     #[inline]
     pub fn now(self) -> u64 {
         match self {
@@ -52,13 +53,13 @@ impl Ticks {
         }
     }
 
-    /// The clock of a number; the counter only where it was chosen before.
+    /// Returns the clock with a number; the counter only if it was chosen before.
     pub fn of_number(number: u64) -> Self {
         let counter = (number == layout::clock::TSC).then(Tsc::detect).flatten();
         counter.map_or(Self::Raw, |tsc| Self::Tsc(TscTicks(tsc)))
     }
 
-    /// Its number in files.
+    /// Returns its number in files.
     pub fn number(self) -> u64 {
         match self {
             Self::Tsc(_) => layout::clock::TSC,
@@ -67,7 +68,7 @@ impl Ticks {
     }
 }
 
-/// Apart, so that an event by the counter does not make room for what this needs.
+/// Separate function, so that events stamped by the counter need not reserve stack for it.
 #[inline(never)]
 fn raw_now() -> u64 {
     RawClock.now().as_ns() as u64
@@ -79,19 +80,19 @@ impl Clock<Counter> for Ticks {
     }
 }
 
-/// Counter and system clock at one moment.
+/// Simultaneous readings of counter and system clock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ClockPair {
-    /// The counter.
+    /// Counter, ticks.
     pub ticks: u64,
     /// The system clock, ns since 1970.
     pub system_ns: i64,
-    /// How far apart the counter's readings before and after the system clock's were, ticks: the
-    /// pair is wrong by at most half of it.
+    /// Distance between the counter's readings before and after the system clock's, ticks: the pair
+    /// is wrong by at most half of it.
     pub bracket_ticks: u64,
 }
 
-/// Reads both, as close together as a few attempts allow.
+/// Reads both clocks, as close together as a few attempts allow.
 pub(crate) fn pair(ticks: Ticks) -> ClockPair {
     let pair = read_pair(&SystemClock, &ticks, Duration::from_ns(NARROW_TICKS));
     ClockPair {
@@ -101,13 +102,13 @@ pub(crate) fn pair(ticks: Ticks) -> ClockPair {
     }
 }
 
-/// The same with a virtual clock in place of the system clock, on which it is laid.
+/// Reads a pair with a virtual clock laid over the system clock.
 pub(crate) fn pair_on(ticks: Ticks, virtual_clock: &SkewedClock) -> ClockPair {
     let pair = pair(ticks);
     ClockPair { system_ns: virtual_clock.apply(Timestamp::from_ns(pair.system_ns)).as_ns(), ..pair }
 }
 
-/// What `wish` comes to on this machine, and why.
+/// Returns the clock that `wish` gives on this machine, and why.
 pub(crate) fn choose(wish: RecordClock) -> Result<(Ticks, String), String> {
     choose_of(wish, || {
         clock::tsc_is_the_clocksource()?;
@@ -127,7 +128,7 @@ fn choose_of(wish: RecordClock, counter: impl FnOnce() -> Result<Ticks, String>)
     }
 }
 
-/// Whether a clock that was chosen still is one; what is wrong otherwise.
+/// Checks whether the chosen clock is still usable; returns what is wrong otherwise.
 pub(crate) fn still_steady(ticks: Ticks) -> Result<(), String> {
     match ticks {
         Ticks::Tsc(_) => clock::tsc_is_the_clocksource(),
@@ -135,7 +136,7 @@ pub(crate) fn still_steady(ticks: Ticks) -> Result<(), String> {
     }
 }
 
-/// A bracket that an undisturbed read stays below, ticks; some 40 ns at 2 to 4 GHz.
+/// Bracket width that an undisturbed reading stays below, ticks; some 40 ns at 2 to 4 GHz.
 const NARROW_TICKS: i64 = 120;
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 
 use std::path::PathBuf;
 
-/// Why a recorder does not do what it was asked.
+/// Errors of the recorder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A session of this reach is under way.
+    /// A session of this reach is already running.
     #[error(
         "already recording: a session was started at {place}; finish it first, or record one thread with Reach::Thread"
     )]
@@ -16,10 +16,10 @@ pub enum Error {
         /// File and line where it was started.
         place: String,
     },
-    /// More sessions at once than a thread can serve.
+    /// More sessions than a thread supports.
     #[error("too many sessions ({open}); finish one first (the first was started at {place})")]
     TooManySessions {
-        /// How many there are.
+        /// Number of running sessions.
         open: usize,
         /// File and line where the first was started.
         place: String,
@@ -27,50 +27,50 @@ pub enum Error {
     /// The set of kinds is empty.
     #[error("no event kinds are selected, so nothing would be recorded; select at least one")]
     NoKinds,
-    /// A session that waits to be asked from outside must record the host's own events.
+    /// A session that is started on demand must record the host's own events.
     #[error("an on-demand session must record host events: add a kind other than the device kinds")]
     OnDemandWithoutHost,
-    /// A hook of this name needs another reach.
+    /// A hook needs another reach.
     #[error("the hook {hook} does not support {reach}: {remedy}")]
     HookNotForReach {
-        /// Its name.
+        /// Name of the hook.
         hook: String,
         /// The session's reach.
         reach: &'static str,
         /// What to do.
         remedy: String,
     },
-    /// A backend of this name needs another reach.
+    /// A backend needs another reach.
     #[error("the backend {backend} does not support {reach}: {remedy}")]
     BackendNotForReach {
-        /// Its name.
+        /// Name of the backend.
         backend: String,
         /// The session's reach.
         reach: &'static str,
         /// What to do.
         remedy: String,
     },
-    /// More observers at once than a thread calls.
+    /// More observers than a thread supports.
     #[error("too many observers ({open}); remove one first")]
     TooManyObservers {
-        /// How many there are.
+        /// Number of observers.
         open: usize,
     },
     /// The session has ended.
     #[error("not recording: {reason}")]
     NotRecording {
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The memory of a session cannot be had.
+    /// The memory of a session cannot be allocated.
     #[error("cannot allocate memory for a recording of {bytes} bytes: {reason}")]
     Memory {
-        /// How many were asked for.
+        /// Number of bytes requested.
         bytes: usize,
         /// Why not, and what to do.
         reason: String,
     },
-    /// The file that a recording shall live in cannot be made.
+    /// The file of a recording cannot be created.
     #[error("cannot record into {}: {reason}", path.display())]
     Spill {
         /// The file.
@@ -78,21 +78,21 @@ pub enum Error {
         /// Why not, and what to do.
         reason: String,
     },
-    /// The clock that was asked for is none here.
+    /// The requested clock is not usable on this machine.
     #[error("the TSC cannot be used as a clock on this machine: {reason}; record with the clock monotonic_raw")]
     UnsteadyClock {
         /// What is missing.
         reason: String,
     },
-    /// A setting that cannot be.
+    /// An invalid setting.
     #[error("{setting}: {reason}")]
     Setting {
-        /// Which.
+        /// Name of the setting.
         setting: &'static str,
         /// What is wrong with it, and what to do.
         reason: String,
     },
-    /// A socket at which a session is asked from outside cannot be made, or not be asked at.
+    /// A control socket cannot be created or used.
     #[error("{}: {reason}", path.display())]
     Control {
         /// The socket, or its folder.
@@ -100,15 +100,15 @@ pub enum Error {
         /// Why not, and what to do.
         reason: String,
     },
-    /// What was asked from outside is refused by the session.
+    /// The session refused a request.
     #[error("{}: {reason}", path.display())]
     Asked {
         /// The socket.
         path: PathBuf,
-        /// What the session says.
+        /// Reason given by the session.
         reason: String,
     },
-    /// A thread of the recorder's own cannot be started.
+    /// A thread of the recorder cannot be started.
     #[error("cannot start the recorder's thread: {reason}")]
     Thread {
         /// Why not.
@@ -119,7 +119,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Position, bytes.
         offset: u64,
         /// What is wrong, and what to do.
         reason: String,
@@ -129,7 +129,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
 }

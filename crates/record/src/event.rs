@@ -17,27 +17,27 @@ use crate::thread::slow::{self, Frame};
 use crate::thread::{block, define, observed, sync};
 use crate::value::{Argument, Arguments};
 
-/// Something that goes on from where it is made to where it is dropped, on one thread. What is
-/// within ends before; what does not is closed with it, and marked.
+/// A scope, which lasts from its creation until it is dropped, on one thread. Scopes within it end
+/// before; those that do not are closed with it, and marked.
 #[must_use = "a scope ends when it is dropped; bind it to a name, as _step"]
 #[derive(Debug)]
 pub struct Scope {
     site: &'static Site,
     frame: Frame,
     opened: Opened,
-    /// The gate's number when it began.
+    /// Number of the gate at the start.
     gate: u32,
     of_thread: PhantomData<*const ()>,
 }
 
 impl Scope {
-    /// Begins now.
+    /// Begins a scope now.
     #[inline(always)]
     pub fn enter(site: &'static Site) -> Self {
         if gate::current() == 0 { Self::nowhere(site) } else { Self::enter_with(site, &()) }
     }
 
-    /// Begins now, with arguments by their places among the site's keys, [`OF_SITE`] added.
+    /// Begins a scope now, with arguments by their places among the site's keys, plus [`OF_SITE`].
     #[inline]
     pub fn enter_with(site: &'static Site, arguments: &impl Arguments) -> Self {
         let gate = gate::current();
@@ -72,37 +72,37 @@ impl Scope {
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
 
-    /// One that nobody records.
+    /// Returns a scope that is not recorded.
     #[inline]
     pub fn nowhere(site: &'static Site) -> Self {
         let opened = Opened { start: 0, id: 0 };
         Self { site, frame: Frame::Nowhere, opened, gate: 0, of_thread: PhantomData }
     }
 
-    /// Whether anybody records it.
+    /// Returns true if the scope is being recorded.
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.frame != Frame::Nowhere
     }
 
-    /// Whether arguments behind `||` are made.
+    /// Returns true if arguments behind `||` are evaluated.
     #[inline]
     pub fn wants_details(&self) -> bool {
         self.is_recorded() && block::current().details.get()
     }
 
-    /// Its id: the one of [`correlate`], or a number of its own. 0 where nobody records it.
+    /// Returns its id: that of [`correlate`], or a number of its own. 0 if it is not recorded.
     pub fn id(&self) -> u64 {
         self.opened.id
     }
 
-    /// States an argument, by its place among the site's keys.
+    /// Adds an argument, by its place among the site's keys.
     #[inline]
     pub fn argument(&self, key: u32, value: &(impl Argument + ?Sized)) {
         self.state(&((key | OF_SITE, value), ()));
     }
 
-    /// States an argument by a key that is known only when the program runs.
+    /// Adds an argument by a key that is known only at run time.
     pub fn argument_named(&self, key: &str, value: &(impl Argument + ?Sized)) {
         if self.is_recorded()
             && let Some(number) = define::number_of_name(key)
@@ -111,7 +111,7 @@ impl Scope {
         }
     }
 
-    /// States arguments, by places or by [`key`].
+    /// Adds arguments, by places or by [`key`].
     #[inline]
     pub fn state(&self, arguments: &impl Arguments) {
         let Frame::At(place) = self.frame else {
@@ -132,8 +132,8 @@ impl Scope {
         }
     }
 
-    /// The scope as plain words, for languages that keep it themselves; it goes on until
-    /// [`Scope::from_words`] gives it back. All zero: one that nobody records.
+    /// Converts the scope to plain words, for languages that store it themselves; it continues
+    /// until [`Scope::from_words`] takes it back. All zero: a scope that is not recorded.
     #[inline]
     pub fn into_words(self) -> ScopeWords {
         let place = match self.frame {
@@ -149,12 +149,12 @@ impl Scope {
         words
     }
 
-    /// The scope of its words, to be ended by whoever drops it. Words that were used before, or on
+    /// Restores the scope from its words; dropping it ends it. Words that were used before, or on
     /// another thread, end nothing.
     ///
     /// # Safety
-    /// They come from [`Scope::into_words`] in this process or one that it was forked from,
-    /// unchanged, on any thread.
+    /// The words come unchanged from [`Scope::into_words`] in this process or one that it was
+    /// forked from, on any thread.
     #[inline]
     pub unsafe fn from_words(words: ScopeWords) -> Self {
         let frame = match words.place {
@@ -195,28 +195,28 @@ impl Drop for Scope {
 #[derive(Copy, Clone, Debug)]
 #[repr(C)]
 pub struct ScopeWords {
-    /// Its site.
+    /// Site of the scope.
     pub site: &'static Site,
-    /// Where it lies; 0: nowhere.
+    /// Place in the recording; 0: none.
     pub place: u64,
-    /// When it began, ticks.
+    /// Start, ticks.
     pub start: u64,
-    /// Its id.
+    /// Id of the scope.
     pub id: u64,
-    /// The gate's number when it began.
+    /// Number of the gate at the start.
     pub gate: u32,
 }
 
 impl ScopeWords {
     const NOWHERE: u64 = 0;
-    /// No place in memory is so low.
+    /// Lower than any address.
     const DEEP: u64 = 1;
     const SEEK: u64 = 2;
-    /// In the lower bits; places in memory are multiples of eight.
+    /// Stored in the lower bits; addresses are multiples of eight.
     const OBSERVED: u64 = 3;
 
-    /// A scope begins, as by [`Scope::enter_with`], straight into the caller's memory: made first
-    /// and copied then it would cost a third more. Whether anybody records it.
+    /// Begins a scope, like [`Scope::enter_with`], directly in the caller's memory, because
+    /// creating and copying it would cost a third more. Returns true if it is being recorded.
     #[inline]
     pub fn enter(site: &'static Site, arguments: &impl Arguments, words: &mut MaybeUninit<Self>) -> bool {
         let gate = gate::current();
@@ -249,10 +249,10 @@ impl ScopeWords {
         words.write(entered).place != Self::NOWHERE
     }
 
-    /// Ends the scope, as dropping it does; the usual case without making it anew.
+    /// Ends the scope, as dropping it does, without recreating it in the usual case.
     ///
     /// # Safety
-    /// As [`Scope::from_words`].
+    /// The same condition as for [`Scope::from_words`].
     #[inline]
     pub unsafe fn end(self) {
         let block = block::current();
@@ -268,7 +268,7 @@ impl ScopeWords {
     }
 
     /// # Safety
-    /// As [`Scope::from_words`].
+    /// The same condition as for [`Scope::from_words`].
     #[cold]
     #[inline(never)]
     unsafe fn end_slowly(site: &'static Site, place: u64, start: u64, id: u64, gate: u32) {
@@ -277,20 +277,20 @@ impl ScopeWords {
     }
 }
 
-/// The key of a name that is known only when the program runs, for [`crate::Listed`]; the same for
-/// the same name. None where there are too many.
+/// Returns the key of a name that is known only at run time, for [`crate::Listed`]; equal names
+/// give the same key. `None` if there are too many.
 pub fn key(name: &str) -> Option<u32> {
     define::number_of_name(name)
 }
 
-/// Whether anything is recorded or observed at all.
+/// Returns true if anything is recorded or observed.
 #[inline]
 pub fn is_anything_wanted() -> bool {
     gate::current() != 0
 }
 
-/// Whether an event of this site would be recorded by anybody; it may be that a session's filter
-/// leaves it out all the same.
+/// Returns true if an event of this site would be recorded; a session's filter may still exclude
+/// it.
 #[inline]
 pub fn is_wanted(site: &'static Site) -> bool {
     let gate = gate::current();
@@ -304,31 +304,30 @@ pub fn is_wanted(site: &'static Site) -> bool {
     slow::within_for(site.bit, |block| block.kinds.get() & site.bit != 0).unwrap_or(false)
 }
 
-/// Something that happens now, with arguments by their places among the site's keys, [`OF_SITE`]
-/// added.
+/// Records an instant now, with arguments by their places among the site's keys, plus [`OF_SITE`].
 #[inline]
 pub fn instant(site: &'static Site, arguments: &impl Arguments) {
     simple(site, record::INSTANT, None, arguments);
 }
 
-/// The value of something from now on.
+/// Records the new value of a counter.
 #[inline]
 pub fn counter(site: &'static Site, value: f64) {
     simple(site, record::COUNTER, Some(value.to_bits()), &());
 }
 
-/// Where an event of a flow stands.
+/// Position of an event in its flow.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum FlowPlace {
-    /// It begins here.
+    /// The flow begins here.
     Out,
-    /// It passes.
+    /// The flow passes through here.
     Step,
-    /// It ends here.
+    /// The flow ends here.
     In,
 }
 
-/// A flow passes the scope that is open here; all of one id are joined, over threads.
+/// Adds the open scope to a flow; all scopes with one id are joined, across threads.
 #[inline]
 pub fn flow(site: &'static Site, place: FlowPlace, id: u64) {
     let kind = match place {
@@ -359,7 +358,7 @@ fn simple(site: &'static Site, kind: u64, second: Option<u64>, arguments: &impl 
     }
 }
 
-/// A span that may end on another thread than it began on.
+/// A span that may end on another thread.
 #[must_use = "a span ends when it is dropped"]
 #[derive(Debug)]
 pub struct Span {
@@ -368,12 +367,12 @@ pub struct Span {
 }
 
 impl Span {
-    /// Begins now. Its id is that of [`correlate`], or a number of its own.
+    /// Begins a span now. Its id is that of [`correlate`], or a number of its own.
     pub fn begin(site: &'static Site) -> Self {
         Self::begin_with(site, &())
     }
 
-    /// Begins now, with arguments by their places among the site's keys, [`OF_SITE`] added.
+    /// Begins a span now, with arguments by their places among the site's keys, plus [`OF_SITE`].
     pub fn begin_with(site: &'static Site, arguments: &impl Arguments) -> Self {
         let id = if is_wanted(site) { slow::within_for(site.bit, |block| block.new_id()).unwrap_or(0) } else { 0 };
         if id != 0 {
@@ -382,29 +381,29 @@ impl Span {
         Self { site, id }
     }
 
-    /// One that nobody records.
+    /// Returns a span that is not recorded.
     pub fn nowhere(site: &'static Site) -> Self {
         Self { site, id: 0 }
     }
 
-    /// Its id; 0 where nobody recorded its beginning.
+    /// Returns its id; 0 if its beginning was not recorded.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The span that began with an id, for whoever kept only that.
+    /// Restores the span with an id, for callers that stored only that.
     pub fn of_id(site: &'static Site, id: u64) -> Self {
         Self { site, id }
     }
 
-    /// It goes on; [`Span::of_id`] has it again.
+    /// Returns its id without ending it; [`Span::of_id`] restores it.
     pub fn into_id(self) -> u64 {
         let id = self.id;
         std::mem::forget(self);
         id
     }
 
-    /// Ends on this thread.
+    /// Ends the span on this thread.
     pub fn end(self) {}
 }
 
@@ -416,8 +415,8 @@ impl Drop for Span {
     }
 }
 
-/// Events of this thread that begin while the guard lives have this id, as the number by which a
-/// device's events know their launch. Nests.
+/// Gives events of this thread that begin during its lifetime an id, by which a device's events
+/// refer to their launch. Can be nested.
 #[must_use = "the id holds until the guard is dropped"]
 #[derive(Debug)]
 pub struct Correlation {
@@ -425,13 +424,13 @@ pub struct Correlation {
     of_thread: PhantomData<*const ()>,
 }
 
-/// Gives events of this thread an id.
+/// Assigns an id to events of this thread.
 pub fn correlate(id: u64) -> Correlation {
     Correlation { before: set_correlation(id), of_thread: PhantomData }
 }
 
-/// As [`correlate`], for whoever sets back what was before himself: it is returned, 0 where there
-/// was none.
+/// Works like [`correlate`], for callers that restore the previous id themselves: it is returned,
+/// or 0 if there was none.
 pub fn set_correlation(id: u64) -> u64 {
     sync::attached().map_or(0, |block| block.correlation.replace(id))
 }
@@ -445,5 +444,5 @@ impl Drop for Correlation {
 /// Added to a key that is a place among the site's keys.
 pub const OF_SITE: u32 = argument::OF_SITE;
 
-/// What a scope costs on the stack.
+/// Size of a scope on the stack.
 const _: () = assert!(size_of::<Scope>() <= 56 && size_of::<*const AtomicU64>() == 8);

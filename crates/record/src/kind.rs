@@ -4,23 +4,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What sort of thing happened.
+/// Kind of an event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A function or an operator of a framework.
     Function,
-    /// The backward pass of one.
+    /// The backward pass of a function or an operator.
     Backward,
-    /// What the user named: a step, a phase.
+    /// A user-defined event, such as a step or a phase.
     User,
     /// A collective operation or a message.
     Collective,
-    /// A call of a runtime, as a launch of a kernel.
+    /// A runtime call, such as a kernel launch.
     Runtime,
-    /// Reading and writing.
+    /// Reading or writing.
     Io,
-    /// Memory that is allocated or freed.
+    /// Allocating or freeing memory.
     Memory,
     /// Anything else.
     Custom,
@@ -39,7 +39,7 @@ impl Kind {
         Self::Custom,
     ];
 
-    /// Its name in files and on the command line.
+    /// Returns its name in files and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Function => "function",
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// The kind of a number in a file.
+    /// Returns the kind with a number in a file.
     pub(crate) fn of_number(number: u32) -> Option<Self> {
         Self::ALL.get(number as usize).copied()
     }
@@ -84,22 +84,22 @@ impl Kinds {
     /// Every kind.
     pub const ALL: Self = Self((1 << Kind::ALL.len()) - 1);
 
-    /// These kinds.
+    /// Creates a set of these kinds.
     pub fn of(kinds: &[Kind]) -> Self {
         Self(kinds.iter().fold(0, |bits, kind| bits | Self::bit(*kind)))
     }
 
-    /// Whether a kind is among them.
+    /// Returns true if the set contains a kind.
     pub fn contains(self, kind: Kind) -> bool {
         self.0 & Self::bit(kind) != 0
     }
 
-    /// Whether there is none.
+    /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The kinds, in the order of [`Kind::ALL`].
+    /// Returns the kinds, in the order of [`Kind::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(move |kind| self.contains(*kind))
     }

@@ -14,7 +14,7 @@
 //! | chunks | records of threads ([`chunk`], [`record`]) |
 //! | blocks | only where a writer thread streams: what chunks held before they were used again ([`block`]) |
 
-/// How a recording begins: its name and the version of this page.
+/// First word of a recording: the name and the version of this layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PSREC\0\0\x02");
 
 /// Bytes of a word.
@@ -30,7 +30,7 @@ pub(crate) mod header {
     pub const CHUNK_BYTES: usize = 2;
     /// Chunks.
     pub const CHUNKS: usize = 3;
-    /// Clock pairs that there is room for.
+    /// Capacity of clock pairs.
     pub const PAIRS: usize = 4;
     /// Bytes of the definitions.
     pub const DEFINITION_BYTES: usize = 5;
@@ -38,46 +38,43 @@ pub(crate) mod header {
     pub const SLOTS: usize = 6;
     /// One of [`super::state`].
     pub const STATE: usize = 7;
-    /// Clock pairs that are written; more than there is room for means that it was thinned out.
+    /// Clock pairs written; more than the capacity means that they were thinned out.
     pub const PAIRS_WRITTEN: usize = 8;
-    /// Words of definitions that are taken.
+    /// Words of definitions in use.
     pub const DEFINITIONS_TAKEN: usize = 9;
-    /// Definitions that found no room.
+    /// Definitions lost for lack of room.
     pub const DEFINITIONS_LOST: usize = 10;
-    /// Events that were lost where their thread has no slot, and the ticks of the first and the
-    /// last.
+    /// Events lost because their thread has no slot, and the ticks of the first and the last.
     pub const LOST: usize = 11;
     pub const LOST_FIRST: usize = 12;
     pub const LOST_LAST: usize = 13;
-    /// When the recording began, ticks.
+    /// Start of the recording, ticks.
     pub const START: usize = 14;
-    /// When it ended, ticks; 0 before.
+    /// End of the recording, ticks; 0 before.
     pub const END: usize = 15;
     /// One of [`super::clock`].
     pub const CLOCK: usize = 16;
     /// One of [`super::policy`].
     pub const POLICY: usize = 17;
-    /// Bytes of blocks that are whole.
+    /// Bytes of complete blocks.
     pub const BLOCK_BYTES: usize = 18;
-    /// The number that the next chunk gets which is put to use, or the next thread that takes part.
+    /// Number of the next chunk to be put to use, or of the next thread to take part.
     pub const SEQUENCE: usize = 19;
-    /// Ticks that a flight recorder looks back; 0: all that there is room for.
+    /// Span of a flight recorder, ticks; 0: as far as memory reaches.
     pub const KEEP_TICKS: usize = 20;
     /// Ticks at which the counter became unusable as a clock; 0: never.
     pub const CLOCK_FAILED: usize = 21;
-    /// How often the recording was paused, and is now if odd.
+    /// Number of pauses and resumptions; odd while paused.
     pub const PAUSES: usize = 22;
     /// Blocks that could not be written because the file system refused them.
     pub const BLOCKS_LOST: usize = 23;
-    /// 1: what counts is what lies within a window ([`super::window`]), also where there is none;
-    /// 0: everything.
+    /// 1: only events within a window count ([`super::window`]), even if there is none; 0: all.
     pub const WINDOWED: usize = 24;
-    /// Events that a flight recorder has replaced by newer ones; what had been lost there is among
-    /// them.
+    /// Events that a flight recorder has replaced by newer ones, including those lost among them.
     pub const REPLACED: usize = 32;
-    /// Events whose loss stands in records or definitions: they are no longer in slots.
+    /// Events whose loss is in records or definitions, and no longer in slots.
     pub const LOST_TOLD: usize = 33;
-    /// Events of signal handlers that came while their thread was writing another and had no slot.
+    /// Events of signal handlers that interrupted another event of a thread without a slot.
     pub const INTERRUPTED: usize = 34;
     /// Words of the header's first page.
     pub const WORDS: usize = 512;
@@ -87,11 +84,11 @@ pub(crate) mod header {
 
 /// Values of [`header::STATE`].
 pub(crate) mod state {
-    /// Under way, or its process was killed.
+    /// In progress, or its process was killed.
     pub const RECORDING: u64 = 1;
-    /// Ended in order.
+    /// Ended normally.
     pub const FINISHED: u64 = 2;
-    /// A copy of one that went on.
+    /// A copy of a recording in progress.
     pub const COPY: u64 = 3;
 }
 
@@ -105,9 +102,9 @@ pub(crate) mod clock {
 
 /// Values of [`header::POLICY`].
 pub(crate) mod policy {
-    /// What comes when there is no room is lost.
+    /// New events are lost when there is no room.
     pub const DROP_NEWEST: u64 = 1;
-    /// The oldest chunk is used again.
+    /// The oldest chunk is reused.
     pub const FLIGHT: u64 = 2;
     /// A writer thread moves chunks into blocks.
     pub const STREAM: u64 = 3;
@@ -126,75 +123,73 @@ pub(crate) mod definition {
     pub const SITE: u64 = 1;
     /// Texts: one, the name.
     pub const NAME: u64 = 2;
-    /// Number of the system; then texts: one, the name. Its number is the thread's serial number.
+    /// Thread id; then texts: one, the name. Its number is the thread's serial number.
     pub const THREAD: u64 = 3;
     /// A window: see [`super::window`]. Its number counts from 0.
     pub const WINDOW: u64 = 4;
-    /// What a thread's slot counted when the thread left it: lost events, ticks of the first and
-    /// the last, events of signal handlers that came while it was writing another, arguments
-    /// without room, scopes opened too deep. Its number is the thread's serial number; a thread may
-    /// have several.
+    /// Counts of a thread's slot when the thread left it: lost events, ticks of the first and the
+    /// last, events of signal handlers that interrupted another, arguments without room, scopes
+    /// opened too deep. Its number is the thread's serial number; a thread may have several.
     pub const LEFT: u64 = 5;
     /// Words of [`LEFT`].
     pub const LEFT_WORDS: usize = 8;
-    /// A thread without a thread, for events of a device: its serial number; the number of the
-    /// device's clock, and which of the queue's threads it is, << 32; then texts: device, queue.
+    /// A virtual thread for events of a device: its serial number; the number of the device's
+    /// clock, and which of the queue's threads it is, << 32; then texts: device, queue.
     pub const TRACK: u64 = 6;
-    /// Number of a device's clock; its count; then two words: the recorder's ticks, and how far
-    /// apart its readings around the device's were.
+    /// Number of a device's clock; its count; then two words: the recorder's ticks, and the
+    /// distance between its readings around the device's.
     pub const PAIR: u64 = 7;
-    /// Number of a device's clock; counts a second as stated, 0 for the recorder's own ticks; then
+    /// Number of a device's clock; stated counts per second, 0 for the recorder's own ticks; then
     /// texts: one, the backend.
     pub const CLOCK: u64 = 8;
-    /// A file that was mapped to be run: its number; what its addresses are shifted by; then two
-    /// words: where it begins and ends; then texts: its path.
+    /// A mapped executable file: its number; the shift of its addresses; then two words: its start
+    /// and end; then texts: its path.
     pub const MODULE: u64 = 9;
-    /// Something to say about the recording; then texts: one.
+    /// A note on the recording; then texts: one.
     pub const NOTE: u64 = 10;
-    /// The longest text that is kept whole, bytes.
+    /// Longest text stored completely, bytes.
     pub const TEXT_MAX: usize = 4096;
-    /// The greatest length of a definition in words.
+    /// Largest length of a definition in words.
     pub const WORDS_MAX: usize = 0xffff;
 }
 
-/// Words of the definition of a window, by their place. They are written again when its limits are
+/// Words of the definition of a window, by their place. They are rewritten when its limits are
 /// known better.
 pub(crate) mod window {
-    /// When it begins, ticks.
+    /// Start, ticks.
     pub const FROM: usize = 2;
-    /// When it ends, ticks; 0: it goes on.
+    /// End, ticks; 0: still open.
     pub const TO: usize = 3;
-    /// What was asked for, ns on the reference clock; both 0 where it was not asked for by that
-    /// clock.
+    /// Requested span, ns on the reference clock; both 0 if it was not requested by that clock.
     pub const ASKED_FROM: usize = 4;
     pub const ASKED_TO: usize = 5;
-    /// 1: its beginning had passed before anything was recorded, which [`FROM`] says.
+    /// 1: its start had passed before anything was recorded, as given by [`FROM`].
     pub const LATE: usize = 6;
     pub const WORDS: usize = 7;
 }
 
 /// Words of a slot, by their place.
 pub(crate) mod slot {
-    /// Serial number of its thread; 0: nobody's.
+    /// Serial number of its thread; 0: unused.
     pub const SERIAL: usize = 0;
-    /// The system's number of the thread.
+    /// Thread id.
     pub const TID: usize = 1;
-    /// Where the innermost open scope lies, in words from the slot's beginning; 0: none is open.
+    /// Position of the innermost open scope, in words from the slot's beginning; 0: none is open.
     pub const LAST: usize = 2;
     /// Events that were lost, and the ticks of the first and the last.
     pub const LOST: usize = 3;
     pub const LOST_FIRST: usize = 4;
     pub const LOST_LAST: usize = 5;
-    /// Events of signal handlers that came while the thread was writing another.
+    /// Events of signal handlers that interrupted another event of the thread.
     pub const INTERRUPTED: usize = 6;
-    /// Arguments that found no room.
+    /// Arguments lost for lack of room.
     pub const ARGUMENTS_LOST: usize = 7;
-    /// Scopes that were opened; changes with every one, so that a reader sees whether what it has
-    /// read belongs together.
+    /// Number of scopes opened; it changes with every one, so that a reader can tell whether what
+    /// it has read is consistent.
     pub const OPENED: usize = 8;
-    /// Scopes that were opened deeper than there is room.
+    /// Number of scopes opened deeper than there is room.
     pub const TOO_DEEP: usize = 9;
-    /// Where open scopes begin.
+    /// Start of open scopes.
     pub const STACK: usize = 16;
     /// Words of it all.
     pub const WORDS: usize = 2048;
@@ -202,41 +197,41 @@ pub(crate) mod slot {
 
 /// Words of a chunk, by their place.
 pub(crate) mod chunk {
-    /// Odd while it is being put to use; another even number for every use.
+    /// Odd while it is being put to use; a different even number for every use.
     pub const GENERATION: usize = 0;
-    /// Which use of a chunk this is: no two of a recording have one number.
+    /// Number of the chunk's use, unique in a recording.
     pub const SEQUENCE: usize = 1;
-    /// Bytes that are whole, its header among them.
+    /// Bytes completely written, including the header.
     pub const COMMITTED: usize = 2;
-    /// Bytes that are in blocks.
+    /// Bytes copied to blocks.
     pub const DRAINED: usize = 3;
-    /// Threads that have written it, one after the other.
+    /// Number of segments, one for each thread that has written to it.
     pub const SEGMENTS: usize = 4;
-    /// Of each [`SEGMENT_WORDS`]: serial number << 32 | bytes from the chunk's beginning; a number
-    /// that grows each time that the thread takes part anew; bytes of records that the thread has
-    /// written since then, before this segment. Segments of 100 and 60 bytes begin at 0 and 100:
-    /// where the next one found is not at the end of the one before, there is a gap.
+    /// For each, [`SEGMENT_WORDS`]: serial number << 32 | bytes from the chunk's beginning; a
+    /// number that increases each time the thread takes part again; bytes of records written by the
+    /// thread since then, before this segment. Segments of 100 and 60 bytes begin at 0 and 100: if
+    /// the next one found does not begin at the end of the previous one, there is a gap.
     pub const FIRST_SEGMENT: usize = 5;
-    /// Words that tell of a segment.
+    /// Words that describe a segment.
     pub const SEGMENT_WORDS: usize = 3;
 
-    /// Where the words of a segment are.
+    /// Returns the position of the words of a segment.
     pub const fn segment(number: usize) -> usize {
         FIRST_SEGMENT + SEGMENT_WORDS * number
     }
 
-    /// The most segments there may be in a chunk of so many bytes: threads that record little and
-    /// end leave its rest to others.
+    /// Returns the largest number of segments in a chunk of this many bytes: threads that record
+    /// little and end leave the rest to others.
     pub const fn segments_max(chunk_bytes: usize) -> usize {
         chunk_bytes / 512
     }
 
-    /// Words before the records.
+    /// Returns the number of words before the records.
     pub const fn header_words(chunk_bytes: usize) -> usize {
         segment(segments_max(chunk_bytes)).next_multiple_of(8)
     }
 
-    /// The same in bytes.
+    /// Returns the number of bytes before the records.
     pub const fn header_bytes(chunk_bytes: usize) -> usize {
         header_words(chunk_bytes) * super::WORD
     }
@@ -245,10 +240,10 @@ pub(crate) mod chunk {
 /// A record: `site | kind << 32 | words << 40 | depth << 48`, then words by its kind, then
 /// arguments.
 pub(crate) mod record {
-    /// Begin, end, id. While it is open in a slot the second of them is the place of the scope
-    /// around it instead.
+    /// Begin, end, id. While it is open in a slot, the second is the place of the enclosing scope
+    /// instead.
     pub const SCOPE: u64 = 1;
-    /// A scope that never ended: closed with the one around it.
+    /// A scope that did not end itself: closed with the enclosing one.
     pub const UNFINISHED: u64 = 2;
     /// Time, id.
     pub const INSTANT: u64 = 3;
@@ -261,22 +256,22 @@ pub(crate) mod record {
     /// Time, span.
     pub const ASYNC_BEGIN: u64 = 8;
     pub const ASYNC_END: u64 = 9;
-    /// Time of the first, of the last, number: events of this thread that were lost here. Its site
-    /// is 0.
+    /// Time of the first, time of the last, number: events of this thread that were lost here. Its
+    /// site is 0.
     pub const LOSS: u64 = 10;
     /// Words of a scope without arguments.
     pub const SCOPE_WORDS: usize = 4;
-    /// The most words of a record.
+    /// Most words of a record.
     pub const WORDS_MAX: usize = 255;
 
-    /// The first word of a record.
+    /// Returns the first word of a record.
     #[inline]
     pub const fn head(site: u32, kind: u64, words: usize, depth: u32) -> u64 {
         let depth = if depth > 0xffff { 0xffff } else { depth };
         site as u64 | kind << 32 | (words as u64) << 40 | (depth as u64) << 48
     }
 
-    /// Words of a record, from its first.
+    /// Returns the number of words of a record, from its first word.
     #[inline]
     pub const fn words(head: u64) -> usize {
         (head >> 40 & 0xff) as usize
@@ -285,31 +280,32 @@ pub(crate) mod record {
 
 /// An argument: `key | type << 32 | words << 40 | bytes of text << 48`, then its value.
 pub(crate) mod argument {
-    /// Set in a key that is a place among the site's keys; else the key is the number of a name.
+    /// Set in a key that is a place among the site's keys; otherwise the key is the number of a
+    /// name.
     pub const OF_SITE: u32 = 1 << 31;
     pub const INTEGER: u64 = 1;
     pub const UNSIGNED: u64 = 2;
     pub const FLOAT: u64 = 3;
     pub const BOOLEAN: u64 = 4;
-    /// Its bytes, filled up with zeros.
+    /// Bytes, padded with zeros.
     pub const TEXT: u64 = 5;
     /// JSON.
     pub const JSON: u64 = 6;
-    /// An address, or several: a stack.
+    /// One address, or several: a stack.
     pub const ADDRESSES: u64 = 7;
-    /// The longest text or JSON, bytes; longer ones are cut, and the type has [`CUT`].
+    /// Longest text or JSON, bytes; longer ones are truncated, and the type has [`CUT`].
     pub const TEXT_MAX: usize = 1024;
-    /// Set in the type of a text that was cut.
+    /// Set in the type of a truncated text.
     pub const CUT: u64 = 0x80;
 
-    /// The first word.
+    /// Returns the first word of an argument.
     #[inline]
     pub const fn head(key: u32, kind: u64, words: usize, bytes: usize) -> u64 {
         key as u64 | kind << 32 | (words as u64) << 40 | (bytes as u64) << 48
     }
 }
 
-/// A block of what was in chunks: [`block::WORDS`] words, then so many bytes of records.
+/// A block of data from chunks: [`block::WORDS`] words, then the bytes of records.
 pub(crate) mod block {
     /// The first word: this mark << 32 | bytes.
     pub const MARK: u64 = 0x5053_424c;
@@ -320,7 +316,7 @@ pub(crate) mod block {
     pub const WORDS: usize = 6;
 }
 
-/// How large each part is.
+/// Sizes of the parts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub chunk_bytes: usize,
@@ -331,7 +327,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Divides so many bytes; None where they are too few.
+    /// Divides this many bytes; `None` if they are too few.
     pub fn dividing(bytes: usize, threads: usize) -> Option<Self> {
         if !(BYTES_MIN..=BYTES_LIMIT).contains(&bytes) {
             return None;
@@ -369,12 +365,12 @@ impl Layout {
         self.chunks_at() + index * self.chunk_bytes
     }
 
-    /// Bytes of everything before the blocks.
+    /// Returns the bytes of everything before the blocks.
     pub fn bytes(&self) -> usize {
         self.chunk_at(self.chunks)
     }
 
-    /// What a file's header says, if it can be.
+    /// Parses the layout from a file's header, if valid.
     pub fn of_header(words: &[u64]) -> Option<Self> {
         let number = |at: usize| words.get(at).and_then(|word| usize::try_from(*word).ok());
         let layout = Self {
@@ -395,15 +391,15 @@ impl Layout {
     }
 }
 
-/// The least that a recording can do with.
+/// Smallest size of a recording, bytes.
 pub(crate) const BYTES_MIN: usize = 512 << 10;
-/// No recording is longer, blocks apart.
+/// Largest size of a recording without blocks, bytes.
 pub(crate) const BYTES_LIMIT: usize = 1 << 36;
-/// Chunks are no smaller; also a page.
+/// Smallest size of a chunk; also a page.
 const CHUNK_MIN: usize = 4096;
-/// Chunks are no larger.
+/// Largest size of a chunk.
 const CHUNK_MAX: usize = 64 << 10;
-/// Pairs: four and a half hours at one a second, before every other one goes.
+/// Most pairs: four and a half hours at one per second, before every other one is removed.
 const PAIRS_MAX: usize = 16 << 10;
 const DEFINITIONS_MIN: usize = 32 << 10;
 const DEFINITIONS_MAX: usize = 4 << 20;

@@ -4,9 +4,9 @@
 //! [`Argument`](crate::Argument) defines the types of arguments. An argument behind `||` is
 //! evaluated only if a session records the event and asks for details.
 
-/// A scope until the end of the block: `let _step = scope!("step", step = 17);`. Its kind is
-/// `User`, or the one in front:
-/// `scope!(Kind::Io, "read", bytes = count, path = || path.display().to_string())`.
+/// Opens a scope until the end of the block: `let _step = scope!("step", step = 17);`. Its kind is
+/// `User`, or the one in front: `scope!(Kind::Io, "read", bytes = count, path = ||
+/// path.display().to_string())`.
 #[macro_export]
 macro_rules! scope {
     ($name:literal $(, $($rest:tt)*)?) => { $crate::scope!($crate::Kind::User, $name $(, $($rest)*)?) };
@@ -16,7 +16,7 @@ macro_rules! scope {
     }};
 }
 
-/// A moment: `instant!("checkpoint", step = 17)`, with a kind in front as for [`scope!`].
+/// Records an instant: `instant!("checkpoint", step = 17)`, with a kind in front as for [`scope!`].
 #[macro_export]
 macro_rules! instant {
     ($name:literal $(, $($rest:tt)*)?) => { $crate::instant!($crate::Kind::User, $name $(, $($rest)*)?) };
@@ -28,7 +28,7 @@ macro_rules! instant {
     }};
 }
 
-/// The value of something from now on: `counter!("queue depth", depth)`.
+/// Records the new value of a counter: `counter!("queue depth", depth)`.
 #[macro_export]
 macro_rules! counter {
     ($name:literal, $value:expr $(,)?) => { $crate::counter!($crate::Kind::User, $name, $value) };
@@ -40,8 +40,7 @@ macro_rules! counter {
     }};
 }
 
-/// A flow begins (`flow!(Out, "request", id)`), passes (`Step`) or ends (`In`) in the scope that is
-/// open.
+/// Begins (`flow!(Out, "request", id)`), passes (`Step`) or ends (`In`) a flow in the open scope.
 #[macro_export]
 macro_rules! flow {
     ($place:ident, $name:literal, $id:expr $(,)?) => {{
@@ -52,7 +51,8 @@ macro_rules! flow {
     }};
 }
 
-/// A span that may end on another thread: `let request = span!("request"); …; request.end();`.
+/// Begins a span that may end on another thread: `let request = span!("request"); …;
+/// request.end();`.
 #[macro_export]
 macro_rules! span {
     ($name:literal $(,)?) => { $crate::span!($crate::Kind::User, $name) };
@@ -83,7 +83,7 @@ macro_rules! __keys {
     };
 }
 
-/// Arguments of a scope, sorted into those that are made at once and those behind `||`, each with
+/// Arguments of a scope, separated into those evaluated at once and those behind `||`, each with
 /// its place among the keys.
 #[doc(hidden)]
 #[macro_export]
@@ -122,7 +122,7 @@ macro_rules! __values {
     };
 }
 
-/// Places and values as [`Arguments`](crate::Arguments).
+/// Returns places and values as [`Arguments`](crate::Arguments).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __list {

@@ -15,11 +15,11 @@ use crate::kind::{Kind, Kinds};
 use crate::memory::gate;
 use crate::memory::lock::{Held, Lock};
 
-/// A place in a program.
+/// A site in a program.
 #[derive(Debug)]
 pub struct Site {
     number: AtomicU32,
-    /// The bit of its kind.
+    /// Bit of its kind.
     pub(crate) bit: u32,
     next: AtomicPtr<Self>,
     name: &'static str,
@@ -30,8 +30,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// A place that makes events of one name and kind, with arguments of these keys, in their
-    /// order.
+    /// Creates a site for events of one name and kind, with arguments of these keys, in order.
     pub const fn new(
         name: &'static str,
         kind: Kind,
@@ -51,8 +50,8 @@ impl Site {
         }
     }
 
-    /// A place for a name that is known only when the program runs; the same for the same name and
-    /// kind. It is kept as long as the program runs; None where there are more than 2^20 of them.
+    /// Returns a site for a name that is known only at run time; equal names and kinds give the
+    /// same one. It is never freed; `None` if there are more than 2^20 of them.
     pub fn named(kind: Kind, name: &str) -> Option<&'static Self> {
         let mut names = Names::lock();
         let of_kind = names.places.entry(kind).or_default();
@@ -68,27 +67,27 @@ impl Site {
         Some(site)
     }
 
-    /// What its events are called.
+    /// Returns the name of its events.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Their kind.
+    /// Returns the kind of its events.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// File and line of the place; the file may be empty.
+    /// Returns file and line of the site; the file may be empty.
     pub fn place(&self) -> (&'static str, u32) {
         (self.file, self.line)
     }
 
-    /// Keys of their arguments.
+    /// Returns the keys of its events' arguments.
     pub fn keys(&self) -> &'static [&'static str] {
         self.keys
     }
 
-    /// Its number; 0 before its first event.
+    /// Returns its number; 0 before its first event.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         // A number is stored when the site is on the list and in all recordings.

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::{WORD, argument};
 
-/// A type that can stand in an argument. Another type hands over a [`Value`] of its own: how many
-/// words one takes is relied on where it is written.
+/// A type of argument values. Other types implement it through a [`Value`]; the number of words is
+/// relied upon when they are written.
 pub trait Argument: ExactWords {
-    /// Hands over the value.
+    /// Returns the value.
     fn value(&self) -> Value<'_>;
 
-    /// How many words it takes behind its key.
+    /// Returns the number of words after its key.
     #[inline]
     fn words(&self) -> usize {
         self.value().length()
     }
 
-    /// Writes it behind its key: so many words.
+    /// Writes it after its key; returns the number of words.
     #[doc(hidden)]
     #[inline]
     fn write(&self, key: u32, words: Words) -> usize {
@@ -26,21 +26,21 @@ pub trait Argument: ExactWords {
     }
 }
 
-/// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists
-/// are.
+/// Arguments of one event, with types known to the compiler: pairs of key and value, nested like
+/// lists.
 pub trait Arguments: ExactWords {
-    /// How many there are.
+    /// Returns the number of arguments.
     fn count(&self) -> usize;
 
-    /// How many words they take.
+    /// Returns the number of words.
     fn words(&self) -> usize;
 
-    /// Writes them one behind the other.
+    /// Writes them one after the other.
     #[doc(hidden)]
     fn write(&self, words: Words);
 }
 
-/// How many words something says that it takes is relied on where it is written.
+/// A type whose stated number of words is relied upon when it is written.
 ///
 /// # Safety
 /// `words` is the number of words that `write` stores, whenever both are called.
@@ -95,10 +95,10 @@ impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
     }
 }
 
-/// Arguments whose number is known only when the program runs: so many, and which each is. A key is
-/// a place of the site's, [`crate::event::OF_SITE`] added, or from [`crate::event::key`]. They are
-/// asked for several times, and should be the same each time: what takes more words than it did at
-/// first is left out.
+/// Arguments whose number is known only at run time: the number, and a function that returns each.
+/// A key is a place among the site's, plus [`crate::event::OF_SITE`], or from
+/// [`crate::event::key`]. The function is called several times and should return the same each
+/// time: what needs more words than at first is omitted.
 #[derive(Copy, Clone, Debug)]
 pub struct Listed<F>(pub usize, pub F);
 
@@ -129,7 +129,7 @@ impl<'a, F: Fn(usize) -> (u32, Value<'a>)> Arguments for Listed<F> {
     }
 }
 
-/// Where words go.
+/// Destination of words.
 #[doc(hidden)]
 #[derive(Copy, Clone, Debug)]
 pub struct Words {
@@ -138,10 +138,10 @@ pub struct Words {
 }
 
 impl Words {
-    /// From here on there are so many words, as many as will be written at the most.
+    /// Creates a destination for at most this many words.
     ///
     /// # Safety
-    /// They must stay mapped, and nobody else may write them.
+    /// The words must stay mapped, and must not be written otherwise.
     pub(crate) unsafe fn at(place: *const AtomicU64, count: usize) -> Self {
         Self { place, end: place.wrapping_add(count) }
     }
@@ -151,7 +151,7 @@ impl Words {
         self.end.addr().saturating_sub(self.place.addr()) / WORD
     }
 
-    /// The words of some arguments.
+    /// Returns the words of some arguments.
     pub(crate) fn gathered(arguments: &impl Arguments) -> Vec<u64> {
         let words: Vec<AtomicU64> = (0..arguments.words()).map(|_| AtomicU64::new(0)).collect();
         // SAFETY: there are as many as the arguments take, and nobody else knows them.
@@ -159,7 +159,7 @@ impl Words {
         words.into_iter().map(AtomicU64::into_inner).collect()
     }
 
-    /// So many words further on.
+    /// Returns the position this many words further.
     #[inline]
     pub fn after(self, words: usize) -> Self {
         Self { place: self.place.wrapping_add(words), end: self.end }
@@ -175,43 +175,43 @@ impl Words {
 /// The value of an argument.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// A whole number.
+    /// A signed integer.
     Integer(i64),
-    /// A whole number that is not negative.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// Another number.
+    /// A floating-point number.
     Float(f64),
-    /// Yes or no.
+    /// A boolean.
     Boolean(bool),
-    /// A text; beyond 1024 bytes it is cut, and says so.
+    /// A text; beyond 1024 bytes it is truncated and marked.
     Text(&'a str),
     /// JSON: an array or an object.
     Json(&'a str),
-    /// Addresses: of memory, or those of a stack, innermost first; at most 128.
+    /// Addresses: of memory, or of a stack, innermost first; at most 128.
     Addresses(&'a [u64]),
 }
 
-/// The value of an argument, as it is read.
+/// The value of an argument, as read back.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentValue {
-    /// A whole number.
+    /// A signed integer.
     Integer(i64),
-    /// A whole number that is not negative.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// Another number.
+    /// A floating-point number.
     Float(f64),
-    /// Yes or no.
+    /// A boolean.
     Boolean(bool),
-    /// A text; what is no UTF-8 in it was replaced. One that was cut ends in `…`.
+    /// A text, with invalid UTF-8 replaced. A truncated one ends in `…`.
     Text(String),
-    /// JSON; where it was cut it is a [`ArgumentValue::Text`].
+    /// JSON; if it was truncated it is a [`ArgumentValue::Text`].
     Json(String),
     /// Addresses, innermost first.
     Addresses(Vec<u64>),
 }
 
 impl ArgumentValue {
-    /// From an argument's first word and those behind it.
+    /// Parses an argument from its first word and those after it.
     pub(crate) fn of_words(head: u64, body: &[u64]) -> Self {
         let first = body.first().copied().unwrap_or(0);
         let text = || {
@@ -364,7 +364,7 @@ impl Argument for Value<'_> {
     }
 }
 
-/// Addresses of one argument.
+/// Most addresses of one argument.
 const ADDRESSES_MAX: usize = 128;
 /// Words of the longest argument.
 #[cfg(test)]

@@ -14,18 +14,18 @@ use crate::memory::region::Region;
 use crate::memory::stream::{Chunks, Stream};
 use crate::site::Site;
 
-/// Whose events a session records.
+/// Which threads' events a session records.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// Those of all threads, also of threads that begin later. One session at a time.
+    /// All threads, including those that begin later. One such session at a time.
     #[default]
     Process,
-    /// Those of the thread that starts it, and of threads that adopt it. Such sessions nest.
+    /// The thread that starts it, and threads that adopt it. Such sessions can be nested.
     Thread,
 }
 
 impl Reach {
-    /// Its name.
+    /// Returns the name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Process => "process",
@@ -37,56 +37,56 @@ impl Reach {
 /// One session.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// No two sessions of a process have one number.
+    /// Number of the session, unique in the process.
     pub number: u64,
     pub reach: Reach,
-    /// Threads of a session that is not the whole process's, by serial number.
+    /// Serial numbers of the threads in a session that does not cover the whole process.
     pub members: Lock<Vec<u32>>,
     pub place: &'static Location<'static>,
     pub region: Region,
     pub layout: Layout,
     pub pool: Pool,
-    /// Bits of kinds.
+    /// Bit set of kinds.
     pub kinds: u32,
-    /// Of so many scopes one is recorded; 1: all.
+    /// One in this many scopes is recorded; 1: all.
     pub every: AtomicU32,
-    /// Scopes that are shorter are not recorded, ticks.
+    /// Scopes shorter than this are not recorded, ticks.
     pub least_ticks: u64,
-    /// Chunks that are full are used again.
+    /// True if full chunks are reused.
     pub recycle: bool,
-    /// Whether arguments behind `||` are made.
+    /// True if arguments behind `||` are evaluated.
     pub details: bool,
     pub paused: AtomicBool,
-    /// Files that are mapped, as many as are written into it.
+    /// Number of mapped files written to the recording.
     pub modules: AtomicU32,
-    /// Held by whoever writes a clock pair; never within an event.
+    /// Held while a clock pair is written; never within an event.
     pub pairs: Lock<()>,
-    /// What pairs tie the events' clock to: this, laid over the system clock.
+    /// Virtual clock, laid over the system clock, to which pairs tie the events' clock.
     pub virtual_clock: SkewedClock,
-    /// Under the policy "stream"; never held within an event.
+    /// Present with the policy "stream"; never held within an event.
     pub stream: Option<Lock<Stream>>,
 }
 
 impl Core {
-    /// Whether a thread's events are its own.
+    /// Returns true if the session records a thread's events.
     pub fn covers(&self, serial: u32) -> bool {
         let of_thread = || self.members.lock().contains(&serial);
         self.reach == Reach::Process || of_thread()
     }
 
-    /// Bits of the kinds that it records now.
+    /// Returns the bit set of kinds recorded now.
     pub fn wanted(&self) -> u32 {
         if self.paused.load(Ordering::Acquire) { 0 } else { self.kinds }
     }
 
-    /// Moves what is in chunks into blocks, under the policy "stream".
+    /// Moves the content of chunks into blocks, with the policy "stream".
     pub fn drain(&self) {
         if let Some(stream) = &self.stream {
             stream.lock().drain(Chunks { layout: &self.layout, region: &self.region, pool: &self.pool });
         }
     }
 
-    /// A word of the header.
+    /// Returns a word of the header.
     pub fn header(&self, place: usize) -> &AtomicU64 {
         self.region.word(place * WORD)
     }
@@ -99,18 +99,18 @@ impl Core {
         self.define(definition::SITE, u64::from(number), kind, texts);
     }
 
-    /// Writes what a number stands for.
+    /// Writes the name of a number.
     pub fn define_name(&self, number: u32, name: &str) {
         self.define(definition::NAME, u64::from(number), 0, std::iter::once(name));
     }
 
-    /// Counts events that were lost where their thread has no slot.
+    /// Counts events lost because their thread has no slot.
     pub fn lose(&self, by: u64, first: u64, last: u64) {
         let place = |at: usize| self.header(at);
         count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], by, first, last);
     }
 
-    /// Writes what a thread's slot has counted; false where there is no room.
+    /// Writes the counts of a thread's slot; returns false if there is no room.
     pub fn define_left(&self, serial: u32, counts: [u64; definition::LEFT_WORDS - 2]) -> bool {
         let Some(at) = self.take_definition(definition::LEFT_WORDS) else { return false };
         let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);
@@ -122,8 +122,8 @@ impl Core {
         true
     }
 
-    /// Writes who a thread is. Threads that come and go take half of the room at the most: places
-    /// and names need the rest.
+    /// Writes the identity of a thread. Threads may use at most half of the room, because sites and
+    /// names need the rest.
     pub fn define_thread(&self, serial: u32, tid: u64, name: &str) {
         if self.header(header::DEFINITIONS_TAKEN).load(Ordering::Relaxed) as usize
             > self.layout.definition_bytes / WORD / 2
@@ -134,7 +134,7 @@ impl Core {
         self.define(definition::THREAD, u64::from(serial), tid, std::iter::once(name));
     }
 
-    /// Writes which queue of a device a thread stands for.
+    /// Writes which device queue a thread represents.
     pub fn define_track(&self, serial: u32, clock: u32, row: u32, names: [&str; 2]) {
         self.define(definition::TRACK, u64::from(serial), u64::from(clock) | u64::from(row) << 32, names.into_iter());
     }
@@ -144,17 +144,17 @@ impl Core {
         self.define_with(definition::PAIR, u64::from(clock), device, &words, std::iter::empty());
     }
 
-    /// Writes that a device has a clock.
+    /// Writes the clock of a device.
     pub fn define_clock(&self, clock: u32, hz: u64, backend: &str) {
         self.define(definition::CLOCK, u64::from(clock), hz, std::iter::once(backend));
     }
 
-    /// Writes where a file is mapped to be run.
+    /// Writes where an executable file is mapped.
     pub fn define_module(&self, number: u32, bias: u64, span: [u64; 2], path: &str) {
         self.define_with(definition::MODULE, u64::from(number), bias, &span, std::iter::once(path));
     }
 
-    /// Writes something to say.
+    /// Writes a note.
     pub fn define_note(&self, text: &str) {
         self.define(definition::NOTE, 0, 0, std::iter::once(text));
     }
@@ -163,8 +163,8 @@ impl Core {
         self.define_with(kind, number, word, &[], texts);
     }
 
-    /// Takes room by one addition, so that nobody waits for anybody, and a signal handler may do
-    /// it.
+    /// Reserves room with a single addition, so that no thread waits for another and signal
+    /// handlers may call it.
     fn define_with<'a>(
         &self,
         kind: u64,
@@ -195,8 +195,8 @@ impl Core {
         store(0, definition::MARK << 32 | kind << 16 | words as u64);
     }
 
-    /// Writes a window. Its place among the words of definitions, for changing it; None where there
-    /// is no room.
+    /// Writes a window. Returns its place among the words of definitions, for later changes; `None`
+    /// if there is no room.
     pub fn define_window(&self, number: u32, words: [u64; window::WORDS - 2]) -> Option<usize> {
         let at = self.take_definition(window::WORDS)?;
         let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);
@@ -208,12 +208,12 @@ impl Core {
         Some(at)
     }
 
-    /// A word of the definitions.
+    /// Returns a word of the definitions.
     pub fn definition_word(&self, at: usize) -> &AtomicU64 {
         self.region.word(self.layout.definitions_at() + at * WORD)
     }
 
-    /// Room for a definition of so many words: its place among the words of all.
+    /// Reserves room for a definition of this many words; returns its place among all words.
     fn take_definition(&self, words: usize) -> Option<usize> {
         let room = self.layout.definition_bytes / WORD;
         let taken = self.header(header::DEFINITIONS_TAKEN);
@@ -232,7 +232,7 @@ impl Core {
     }
 }
 
-/// Adds to a number of lost events, and widens the span in which they were.
+/// Adds to a count of lost events, and widens their span.
 pub(crate) fn count_loss([number, first_lost, last_lost]: [&AtomicU64; 3], by: u64, first: u64, last: u64) {
     // 0 is a first time that nobody has written yet.
     let earlier = |known: u64| (known == 0 || first < known).then_some(first);

@@ -24,50 +24,50 @@ use crate::memory::gate;
 use crate::memory::lock::{Held, Lock};
 use crate::memory::order::{self, Visitors, Word};
 
-/// What threads let others see of them: whether they are within an event.
+/// What a thread shows others: whether it is within an event.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
-    /// 0: no; else the registry's number.
+    /// 0 if it is not; otherwise the registry's number.
     pub busy: AtomicU32,
     pub next: AtomicPtr<Self>,
 }
 
-/// A session, and whose events are its own.
+/// A session, and the threads that it covers.
 #[derive(Debug)]
 struct Listed {
     core: Arc<Core>,
     members: Vec<u32>,
 }
 
-/// The list.
+/// The list of sessions.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// No two registries of a process and its ancestors have one number.
+    /// Number of the registry, unique among a process and its ancestors.
     pub number: u32,
     sessions: Lock<Vec<Arc<Core>>>,
-    /// The same, for whoever may not wait; null: none were ever added.
+    /// Copy of the list for threads that must not wait; null: none was ever added.
     listed: AtomicPtr<Vec<Listed>>,
-    /// Threads that look at `listed` at this moment.
+    /// Threads that are reading `listed` at this moment.
     looking: Visitors,
-    /// All threads that ever recorded; blocks are used again and never freed.
+    /// All threads that ever recorded; blocks are reused and never freed.
     activities: AtomicPtr<Activity>,
-    /// Something else that events must stop for, as observers.
+    /// Number of other reasons for events to take the slow path, such as observers.
     slow: AtomicU32,
     /// Observers; null: none were ever added.
     watches: AtomicPtr<Watches>,
-    /// The clock of all sessions, by its number in files.
+    /// Clock of all sessions, by its number in files.
     clock: AtomicU64,
 }
 
 impl Registry {
-    /// That of this process, if it has one.
+    /// Returns the registry of this process, if it has one.
     pub fn current() -> Option<&'static Self> {
         let registry = gate::page().registry.load(Ordering::Acquire).cast::<Self>();
         // SAFETY: only `prepared` stores one, which is never freed.
         unsafe { registry.as_ref() }
     }
 
-    /// That of this process; what is missing otherwise.
+    /// Returns the registry of this process, or what is missing for one.
     pub fn prepared() -> Result<&'static Self, String> {
         gate::prepare()?;
         if let Some(registry) = Self::current() {
@@ -94,13 +94,13 @@ impl Registry {
         Self::current().ok_or_else(|| "the list of sessions no longer exists".into())
     }
 
-    /// The sessions, for reading or changing; who changes them calls [`Registry::publish`] before
-    /// it lets go.
+    /// Returns the sessions, for reading or changing; after a change [`Registry::publish`] must be
+    /// called before releasing them.
     pub fn sessions(&self) -> Held<'_, Vec<Arc<Core>>> {
         self.sessions.lock()
     }
 
-    /// Tells all threads that something has changed. Called by whoever holds the sessions.
+    /// Announces a change to all threads. Called while holding the sessions.
     pub fn publish(&self, sessions: &[Arc<Core>]) {
         let listed = |core: &Arc<Core>| {
             let members = core.members.lock().clone();
@@ -125,8 +125,9 @@ impl Registry {
         }
     }
 
-    /// Shows each session that wants events of these bits, of a thread with this serial number or,
-    /// without one, of any thread of the process. Waits for nobody, and asks for no memory.
+    /// Calls `each` for every session that records events of these bits, of a thread with this
+    /// serial number or, without one, of any thread of the process. Never waits, and allocates no
+    /// memory.
     pub fn look(&self, bit: u32, serial: Option<u32>, mut each: impl FnMut(&Core)) {
         self.looking.visit(|| {
             // SAFETY: only `publish` stores one; it frees the one before when nobody looks at it.
@@ -140,28 +141,28 @@ impl Registry {
         });
     }
 
-    /// The clock of all sessions.
+    /// Returns the clock of all sessions.
     pub fn ticks(&self) -> Ticks {
         Ticks::of_number(self.clock.load(Ordering::Acquire))
     }
 
-    /// Sessions that begin from now on have this clock; called while there are none.
+    /// Sets the clock of sessions that begin from now on; called while there are none.
     pub fn set_ticks(&self, ticks: Ticks) {
         self.clock.store(ticks.number(), Ordering::Release);
     }
 
-    /// Whether events must stop for something else than sessions.
+    /// Returns true if events must take the slow path for other reasons than sessions.
     pub fn is_slow(&self) -> bool {
         self.slow.load(Ordering::Acquire) != 0
     }
 
-    /// Adds to, or takes from, the number of other things that events stop for.
+    /// Changes the number of other reasons for the slow path.
     pub fn change_slow(&self, sessions: &[Arc<Core>], by: i32) {
         self.slow.fetch_add(by as u32, Ordering::AcqRel);
         self.publish(sessions);
     }
 
-    /// The observers. Called within an event, and not kept beyond it.
+    /// Returns the observers. Called within an event; the result must not be kept beyond it.
     pub fn watches(&self) -> &[Arc<Watch>] {
         let watches = self.watches.load(Ordering::Acquire);
         // SAFETY: only `change_watches` stores one; it frees the one before when no thread is
@@ -169,13 +170,13 @@ impl Registry {
         unsafe { watches.as_ref() }.map_or(&[], |watches| &watches.0)
     }
 
-    /// Whether there may be observers.
+    /// Returns true if there may be observers.
     pub fn is_observed(&self) -> bool {
         self.is_slow() && !self.watches.load(Ordering::Acquire).is_null()
     }
 
-    /// Puts another list of observers in the place of the present one, which
-    /// [`Registry::free_watches`] gets. Called by whoever holds the sessions.
+    /// Replaces the list of observers; the previous one must be passed to
+    /// [`Registry::free_watches`]. Called while holding the sessions.
     pub fn change_watches(&self, sessions: &[Arc<Core>], by: i32, change: impl FnOnce(&mut Watches)) -> *mut Watches {
         let mut list = Watches(self.watches().to_vec());
         change(&mut list);
@@ -184,8 +185,8 @@ impl Registry {
         before
     }
 
-    /// Waits until no thread holds a list that was replaced, and frees it. Where one stays within
-    /// its event the list stays, too.
+    /// Waits until no thread holds a replaced list, and frees it. If a thread stays within its
+    /// event, the list is kept.
     pub fn free_watches(&self, before: *mut Watches, own: Option<&Activity>) {
         if self.quiet(own) && !before.is_null() {
             // SAFETY: made by `change_watches`, taken off by its caller alone, and seen by no
@@ -194,7 +195,7 @@ impl Registry {
         }
     }
 
-    /// Puts a thread on the list of those who may be within an event.
+    /// Adds a thread to the list of those that may be within an event.
     pub fn enlist(&self, activity: &'static Activity) {
         let own = ptr::from_ref(activity).cast_mut();
         let mut head = self.activities.load(Ordering::Acquire);
@@ -207,8 +208,9 @@ impl Registry {
         }
     }
 
-    /// Waits until no thread but `own` is within an event that began before; false where one stays
-    /// in it, or the kernel has no barrier: then what they may hold must stay.
+    /// Waits until no thread except `own` is within an event that began before. Returns false if
+    /// one stays in it, or the kernel has no barrier: then everything that they may hold must be
+    /// kept.
     pub fn quiet(&self, own: Option<&Activity>) -> bool {
         let seen_by_all = <AtomicU32 as Word>::heavy();
         let deadline = Instant::now() + QUIET_LIMIT;
@@ -230,8 +232,8 @@ impl Registry {
     }
 }
 
-/// How long a thread is waited for; an event takes less than 1 µs, unless its thread is stopped
-/// within.
+/// Longest wait for a thread; an event takes less than 1 µs, unless its thread is stopped within
+/// it.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
 const QUIET_POLL: Duration = Duration::from_micros(20);
 

@@ -12,7 +12,7 @@ use crate::memory::order::Visitors;
 use crate::site::Site;
 use crate::value::ArgumentValue;
 
-/// A scope, as an observer is shown it.
+/// A scope as seen by an observer.
 #[derive(Debug)]
 pub struct Observed<'a> {
     pub(crate) site: &'static Site,
@@ -22,49 +22,50 @@ pub struct Observed<'a> {
 }
 
 impl Observed<'_> {
-    /// The place in the program: name, kind, file and line.
+    /// Returns the site: name, kind, file and line.
     pub fn site(&self) -> &'static Site {
         self.site
     }
 
-    /// The id that recordings know it by.
+    /// Returns the id used in recordings.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Where it leaves: it never ended itself, and is closed with the scope around it.
+    /// On leaving: returns true if the scope did not end itself and was closed with the enclosing
+    /// one.
     pub fn is_unfinished(&self) -> bool {
         self.unfinished
     }
 
-    /// Its arguments so far, where the observer asked for them; those behind `||` are there when it
-    /// leaves.
+    /// Returns its arguments so far, if the observer requested them; those behind `||` are
+    /// available on leaving.
     pub fn arguments(&self) -> &[(String, ArgumentValue)] {
         self.arguments
     }
 }
 
-/// Called before a scope begins; what it gives back is handed to the other.
+/// Called before a scope begins; the result is passed to the other callback.
 pub(crate) type Enter = dyn Fn(&Observed<'_>) -> u64 + Send + Sync;
 /// Called after a scope has ended.
 pub(crate) type Leave = dyn Fn(&Observed<'_>, u64) + Send + Sync;
 
 /// One observer.
 pub(crate) struct Watch {
-    /// No two observers of a process and its ancestors have one number.
+    /// Number of the observer, unique among a process and its ancestors.
     pub number: u64,
-    /// Its thread, by serial number; None: all.
+    /// Serial number of its thread; `None`: all threads.
     pub serial: Option<u32>,
-    /// Bits of kinds.
+    /// Bit set of kinds.
     pub kinds: u32,
-    /// Of so many scopes of a thread it is called for one.
+    /// It is called for one in this many scopes of a thread.
     pub every: u32,
-    /// Whether it is shown arguments.
+    /// True if it receives arguments.
     pub arguments: bool,
     pub enter: Option<Box<Enter>>,
     pub leave: Option<Box<Leave>>,
     pub on: AtomicBool,
-    /// Calls that are under way.
+    /// Calls in progress.
     pub running: Visitors,
     pub calls: AtomicU64,
     pub panics: AtomicU64,
@@ -77,17 +78,17 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Whether it is for scopes of these bits of this thread.
+    /// Returns true if it observes scopes of these bits on this thread.
     pub fn wants(&self, bit: u32, serial: u32) -> bool {
         self.kinds & bit != 0 && self.is_for(serial) && self.on.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread is within its reach.
+    /// Returns true if it observes this thread.
     pub fn is_for(&self, serial: u32) -> bool {
         self.serial.is_none_or(|own| own == serial)
     }
 
-    /// Calls it, if it is not switched off. One that panics is switched off and counted.
+    /// Calls it, unless it is switched off. One that panics is switched off and counted.
     pub fn call<R>(&self, callback: impl FnOnce() -> R) -> Option<R> {
         let call = || {
             self.calls.fetch_add(1, Ordering::Relaxed);
@@ -101,12 +102,12 @@ impl Watch {
         self.running.visit(|| self.on.load(Ordering::SeqCst).then(call))?.ok()
     }
 
-    /// No call begins any more.
+    /// Prevents further calls.
     pub fn switch_off(&self) {
         self.on.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until no call is under way; false where one stays.
+    /// Waits until no call is in progress; returns false if one does not end.
     pub fn wait(&self) -> bool {
         let deadline = Instant::now() + CALLS_LIMIT;
         while !self.running.is_empty() {
@@ -123,8 +124,8 @@ impl Watch {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watches(pub Vec<Arc<Watch>>);
 
-/// Observers at once.
+/// Most observers at a time.
 pub(crate) const WATCHES_MAX: usize = 8;
-/// How long calls that are under way are waited for.
+/// Longest wait for calls in progress.
 const CALLS_LIMIT: Duration = Duration::from_secs(10);
 const CALLS_POLL: Duration = Duration::from_micros(20);

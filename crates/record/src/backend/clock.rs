@@ -9,26 +9,26 @@
 
 use crate::clock::Ticks;
 
-/// The clock of a device's events.
+/// Clock of a device's events.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum DeviceClock {
-    /// The recorder's own ticks, as [`HostClock::now`] gives them.
+    /// The recorder's own ticks, as returned by [`HostClock::now`].
     Recorder,
-    /// Its own, which counts about so often a second; pairs tell the rest.
+    /// The device's own clock, with this approximate rate; pairs determine the rest.
     Own {
-        /// Counts a second, as stated.
+        /// Stated counts per second.
         hz: u64,
     },
 }
 
-/// A device's clock and the recorder's at one moment.
+/// Simultaneous readings of a device's clock and the recorder's.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DevicePair {
-    /// The device's count.
+    /// Count of the device.
     pub device: u64,
-    /// The recorder's ticks.
+    /// Ticks of the recorder.
     pub ticks: u64,
-    /// How far apart the recorder's readings before and after the device's were, ticks.
+    /// Distance between the recorder's readings before and after the device's, ticks.
     pub bracket_ticks: u64,
 }
 
@@ -37,12 +37,13 @@ pub struct DevicePair {
 pub struct HostClock(pub(crate) Ticks);
 
 impl HostClock {
-    /// The recorder's ticks now.
+    /// Returns the recorder's current ticks.
     pub fn now(self) -> u64 {
         self.0.now()
     }
 
-    /// Reads a device's clock between two readings of this one, a few times; the narrowest.
+    /// Reads a device's clock several times between two readings of this one; returns the narrowest
+    /// pair.
     pub fn bracket(self, mut device: impl FnMut() -> u64) -> DevicePair {
         let mut best = DevicePair { bracket_ticks: u64::MAX, ..DevicePair::default() };
         for _ in 0..ATTEMPTS {
@@ -57,16 +58,16 @@ impl HostClock {
     }
 }
 
-/// From a device's counts to the recorder's ticks.
+/// Map from a device's counts to the recorder's ticks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DeviceMap {
     pairs: Vec<DevicePair>,
-    /// Ticks per count, where there is a single pair.
+    /// Ticks per count, if there is a single pair.
     rate: f64,
 }
 
 impl DeviceMap {
-    /// Through pairs in any order. Those that go back on either clock are left out.
+    /// Creates the map through pairs in any order. Pairs that go back on either clock are dropped.
     pub fn of(mut pairs: Vec<DevicePair>, rate: f64) -> Self {
         pairs.sort_by_key(|pair| pair.device);
         let mut kept: Vec<DevicePair> = Vec::with_capacity(pairs.len());
@@ -78,7 +79,7 @@ impl DeviceMap {
         Self { pairs: kept, rate }
     }
 
-    /// Adds a pair that is later than all others; one that is not is left out.
+    /// Adds a pair that is later than all others; returns false, dropping it, if it is not.
     pub fn add(&mut self, pair: DevicePair) -> bool {
         let later = self.pairs.last().is_none_or(|last| pair.device > last.device && pair.ticks > last.ticks);
         if later {
@@ -87,12 +88,12 @@ impl DeviceMap {
         later
     }
 
-    /// The pairs, in order.
+    /// Returns the pairs, in order.
     pub fn pairs(&self) -> &[DevicePair] {
         &self.pairs
     }
 
-    /// The recorder's ticks at a count; the count itself where there is no pair.
+    /// Returns the recorder's ticks at a count, or the count itself if there are no pairs.
     pub fn ticks(&self, device: u64) -> u64 {
         let after = self.pairs.partition_point(|pair| pair.device <= device);
         let Some(last) = self.pairs.len().checked_sub(1) else { return device };
@@ -107,7 +108,7 @@ impl DeviceMap {
     }
 }
 
-/// Readings of which the narrowest is taken.
+/// Number of readings, of which the narrowest is used.
 const ATTEMPTS: usize = 8;
 
 #[cfg(test)]

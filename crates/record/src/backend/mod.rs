@@ -45,72 +45,73 @@ pub(crate) use running::Running;
 pub use running::{BackendState, BackendStatus};
 pub use sink::{DeviceEvent, Sink, TrackId};
 
-/// What a session asks of its backends.
+/// Requirements of a session on its backends.
 #[derive(Copy, Clone, Debug)]
 pub struct Request {
-    /// Whose events it records.
+    /// Which threads' events it records.
     pub reach: Reach,
-    /// Which kinds.
+    /// Kinds that it records.
     pub kinds: Kinds,
-    /// Whether arguments behind `||` are made.
+    /// True if arguments behind `||` are evaluated.
     pub details: bool,
 }
 
-/// A device, or something that scopes are forwarded to. Reasons are texts for people: what is
-/// missing, and what to do.
+/// A device, or a tool to which scopes are forwarded. Reasons are texts for users: what is missing,
+/// and what to do.
 pub trait Backend: Send {
-    /// What it is called in messages.
+    /// Returns the name in messages.
     fn name(&self) -> &str;
 
-    /// Whether it is for a reach; what to do otherwise.
+    /// Checks whether it supports a reach.
     ///
     /// # Errors
-    /// The remedy. The session is refused.
+    /// Returns the remedy. The session is refused.
     fn is_for(&self, reach: Reach) -> Result<(), String> {
         let _ = reach;
         Ok(())
     }
 
-    /// Finds out whether it is there, and makes ready.
+    /// Checks whether it is available, and prepares it.
     ///
     /// # Errors
-    /// Why it is absent. The session goes on without it.
+    /// States why it is not available. The session continues without it.
     fn prepare(&mut self, request: &Request) -> Result<(), String>;
 
-    /// The clock of its events.
+    /// Returns the clock of its events.
     fn clock(&self) -> DeviceClock {
         DeviceClock::Recorder
     }
 
-    /// Its clock and the recorder's at one moment; none for a backend without a clock of its own.
+    /// Reads its clock and the recorder's together; `None` for a backend without a clock of its
+    /// own.
     fn pair(&mut self, host: HostClock) -> Option<DevicePair> {
         let _ = host;
         None
     }
 
-    /// Begins.
+    /// Starts it.
     ///
     /// # Errors
-    /// Why it cannot. The session goes on without it.
+    /// States why it cannot start. The session continues without it.
     fn start(&mut self) -> Result<(), String>;
 
-    /// Ends. What is under way on the device may be waited for.
+    /// Stops it. It may wait for work in progress on the device.
     ///
     /// # Errors
-    /// What went wrong; events are collected all the same.
+    /// States what went wrong; events are collected all the same.
     fn stop(&mut self) -> Result<(), String>;
 
-    /// Hands over events that have ended, if it has any.
+    /// Passes on events that have ended, if any.
     ///
     /// # Errors
-    /// What went wrong; it is not asked again before the end.
+    /// States what went wrong; it is not called again before the end.
     fn collect(&mut self, sink: &mut Sink) -> Result<(), String> {
         let _ = sink;
         Ok(())
     }
 }
 
-/// A backend as builders hold it; one session at a time uses it.
+/// A backend as held by builders; one session at a time uses it.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub backend: Arc<Mutex<dyn Backend>>,
@@ -118,7 +119,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// For a builder.
+    /// Wraps a backend for a builder.
     pub fn of(backend: impl Backend + 'static) -> Self {
         Self { backend: Arc::new(Mutex::new(backend)), taken: Arc::default() }
     }

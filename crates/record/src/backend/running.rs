@@ -14,16 +14,16 @@ use crate::active::core::Core;
 use crate::clock::Ticks;
 use crate::error::Error;
 
-/// How a backend stands.
+/// State of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendState {
-    /// It goes along.
+    /// Running.
     Running,
-    /// It was not there, for this reason.
+    /// Not available, for this reason.
     Absent(String),
-    /// It was there, and something went wrong.
+    /// Available, but something went wrong.
     Failed(String),
-    /// It was stopped in order.
+    /// Stopped normally.
     Stopped,
 }
 
@@ -32,7 +32,7 @@ pub enum BackendState {
 pub struct BackendStatus {
     /// Its name.
     pub name: String,
-    /// How it stands.
+    /// State of the backend.
     pub state: BackendState,
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Display for BackendStatus {
     }
 }
 
-/// All of a session.
+/// All backends of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Running(Vec<Mutex<Member>>);
 
@@ -60,14 +60,14 @@ struct Member {
     status: BackendStatus,
     sink: Option<Sink>,
     host: Option<HostClock>,
-    /// Ticks of the session's thread until the next pair, and between two.
+    /// Ticks of the session's thread until the next pair, and between two pairs.
     until_pair: u64,
     stride: u64,
     pairs: u64,
 }
 
 impl Running {
-    /// Asks each whether it is for this session and there.
+    /// Asks each backend whether it supports this session and is available.
     ///
     /// # Errors
     /// [`Error::BackendNotForReach`].
@@ -103,12 +103,12 @@ impl Running {
         Ok(running)
     }
 
-    /// Whether there is none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Starts those that are there.
+    /// Starts the available backends.
     pub fn start(&self, core: &Arc<Core>, ticks: Ticks, ticks_per_second: f64) {
         for member in &self.0 {
             let mut member = lock(member);
@@ -121,7 +121,7 @@ impl Running {
         }
     }
 
-    /// A pair period of the session has passed.
+    /// Called after each pair period of the session.
     pub fn tick(&self) {
         for member in &self.0 {
             let mut member = lock(member);
@@ -133,7 +133,7 @@ impl Running {
         }
     }
 
-    /// Stops those that go along, and takes what they have.
+    /// Stops the running backends, and collects their events.
     pub fn stop(&self, core: &Core) {
         for member in &self.0 {
             let mut member = lock(member);
@@ -144,7 +144,7 @@ impl Running {
         }
     }
 
-    /// How each stands.
+    /// Returns the state of each backend.
     pub fn status(&self) -> Vec<BackendStatus> {
         self.0.iter().map(|member| lock(member).status.clone()).collect()
     }
@@ -202,7 +202,7 @@ impl Member {
         self.give_back();
     }
 
-    /// Reads both clocks. The longer it goes on the rarer, so that pairs find room.
+    /// Reads both clocks, less and less often, so that the pairs fit.
     fn take_pair(&mut self) {
         if self.until_pair > 0 {
             self.until_pair -= 1;
@@ -239,7 +239,7 @@ impl Member {
     }
 }
 
-/// Calls a backend; a panic is an error like others.
+/// Calls a backend; a panic is handled like an error.
 fn guarded<R>(call: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
         // Dropping what it panicked with may panic again.
@@ -252,7 +252,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// After so many pairs they are taken half as often.
+/// Number of pairs after which they are taken half as often.
 const PAIRS_AT_ONE_STRIDE: u64 = 1024;
 
 static CLOCK: AtomicU32 = AtomicU32::new(1);

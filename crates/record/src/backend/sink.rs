@@ -21,30 +21,30 @@ use crate::thread::lane::Lane;
 use crate::thread::{define, sync};
 use crate::value::{Arguments, Listed, Value, Words};
 
-/// A queue of a device, as [`Sink::track`] gives it.
+/// A queue of a device, as returned by [`Sink::track`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TrackId(usize);
 
-/// Something that went on on a device.
+/// An event on a device.
 #[derive(Copy, Clone, Debug)]
 pub struct DeviceEvent<'a> {
     /// What it is called.
     pub name: &'a str,
-    /// Its kind.
+    /// Kind of the event.
     pub kind: Kind,
-    /// When it began, on the device's clock.
+    /// Start, on the device's clock.
     pub start: u64,
-    /// When it ended.
+    /// End, on the device's clock.
     pub end: u64,
-    /// The id of the host's event that launched it; 0: none is known.
+    /// Id of the host's event that launched it; 0 if unknown.
     pub correlation: u64,
-    /// A flow that passes where it begins.
+    /// A flow that passes at its start.
     pub flow: Option<(FlowPlace, u64)>,
     /// Its arguments.
     pub arguments: &'a [(&'a str, Value<'a>)],
 }
 
-/// Where a backend's events go.
+/// Receives a backend's events.
 #[derive(Debug)]
 pub struct Sink {
     core: Arc<Core>,
@@ -66,9 +66,9 @@ struct Track {
 #[derive(Debug)]
 struct Row {
     lane: OwnLane,
-    /// Events that are not written yet, each within the one before.
+    /// Events not written yet, each nested in the previous one.
     open: Vec<Pending>,
-    /// What begins before has come too late.
+    /// Events that begin before this are too late.
     from: u64,
 }
 
@@ -79,7 +79,7 @@ struct Pending {
     words: Vec<u64>,
 }
 
-/// A lane that no thread owns.
+/// A lane that belongs to no thread.
 #[derive(Debug)]
 struct OwnLane(Box<Lane>);
 
@@ -94,7 +94,7 @@ impl Sink {
         Self { core, clock, map, tracks: Vec::new(), sites, keys }
     }
 
-    /// A queue; the same for the same names.
+    /// Returns a queue; equal names give the same one.
     pub fn track(&mut self, device: &str, queue: &str) -> TrackId {
         let known = self.tracks.iter().position(|track| track.device == device && track.queue == queue);
         TrackId(known.unwrap_or_else(|| {
@@ -103,9 +103,8 @@ impl Sink {
         }))
     }
 
-    /// Takes an event. Those of a track come in the order in which they began, and of those that
-    /// began together the longest first; one that comes too late, or ends before it begins, is
-    /// counted as lost.
+    /// Adds an event. Those of a track must be in order of their start, the longest first if they
+    /// start together; one that is too late, or ends before it begins, is counted as lost.
     pub fn event(&mut self, track: TrackId, event: &DeviceEvent<'_>) {
         let site = self.site(event.kind, event.name);
         let Some(row) = self.row(track, event) else { return };
@@ -125,14 +124,14 @@ impl Sink {
         row.open.push(Pending { start: event.start, end: event.end, words });
     }
 
-    /// A pair of the device's clock and the recorder's.
+    /// Adds a pair of the device's clock and the recorder's.
     pub(super) fn pair(&mut self, pair: DevicePair) {
         if self.map.add(pair) {
             self.core.define_pair(self.clock, pair.device, [pair.ticks, pair.bracket_ticks]);
         }
     }
 
-    /// No more events come: all are written.
+    /// Writes all events, after the last one.
     pub(super) fn close(&mut self) {
         for track in 0..self.tracks.len() {
             for row in 0..self.tracks[track].rows.len() {
@@ -143,7 +142,8 @@ impl Sink {
         self.tracks.clear();
     }
 
-    /// The row that has room for an event. None where there is none, and the event is counted.
+    /// Returns the row that has room for an event; `None` if there is none, in which case the event
+    /// is counted.
     fn row(&mut self, track: TrackId, event: &DeviceEvent<'_>) -> Option<usize> {
         if event.start <= event.end {
             for row in 0..ROWS_MAX {
@@ -175,7 +175,7 @@ impl Sink {
         rows.push(Row { lane, open: Vec::new(), from: 0 });
     }
 
-    /// Writes what has ended before a time, the innermost first.
+    /// Writes events that have ended before a time, innermost first.
     fn flush(&mut self, track: TrackId, row: usize, before: u64) {
         while let Some(ended) = self.tracks[track.0].rows[row].open.pop_if(|top| top.end <= before) {
             self.write(track, row, &ended.words, ended.start, ended.end);
@@ -235,16 +235,16 @@ impl Sink {
     }
 }
 
-/// Numbers of keys, and values, as arguments.
+/// Creates arguments from numbers of keys and values.
 fn listed<'a>(arguments: &'a [(u32, Value<'a>)]) -> impl Arguments + 'a {
     Listed(arguments.len(), |at: usize| arguments[at])
 }
 
-/// Threads of one queue.
+/// Most threads for one queue.
 const ROWS_MAX: usize = 16;
-/// Beyond every number of a thread (`PID_MAX_LIMIT`), so that a device's are none of those.
+/// Beyond all thread ids (`PID_MAX_LIMIT`), so that a device's are distinct.
 const DEVICE_TID: u64 = 1 << 22;
-/// How often another thread is given time to number a name.
+/// Attempts to wait for another thread that numbers a name.
 const NUMBER_TRIES: usize = 1000;
-/// How often room is made for an event.
+/// Attempts to make room for an event.
 const DRAINS: usize = 3;

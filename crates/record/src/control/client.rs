@@ -12,10 +12,10 @@ use super::line;
 use super::{Answer, PREFIX, Request, SUFFIX, Told};
 use crate::error::Error;
 
-/// The sockets that a path names: itself, or those in a folder, in the order of their names.
+/// Returns the sockets that a path names: itself, or those in a folder, in order of their names.
 ///
 /// # Errors
-/// [`Error::Control`] where there are none; what reading the folder meets.
+/// [`Error::Control`] if there are none; errors of reading the folder.
 pub fn sockets(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let refuse = |reason: String| Error::Control { path: path.to_path_buf(), reason };
     let metadata = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?;
@@ -46,11 +46,11 @@ pub fn sockets(path: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// Asks the session that listens at a socket, and returns what it says when it is done.
+/// Sends a request to the session that listens at a socket, and returns its answer when it is done.
 ///
 /// # Errors
-/// [`Error::Control`] where nobody listens, another user does, or there is no answer in time;
-/// [`Error::Asked`] where it is refused.
+/// [`Error::Control`] if no process listens, if one of another user does, or if there is no answer
+/// in time; [`Error::Asked`] if the request is refused.
 pub fn ask(socket: &Path, request: &Request) -> Result<Answer, Error> {
     let refuse = |reason: String| Error::Control { path: socket.to_path_buf(), reason };
     let failed = |error: std::io::Error| refuse(format!("{error}: is its process still running on this host?"));
@@ -71,9 +71,9 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     private_socket::connect(File::open(folder)?, name, ASK_LIMIT)
 }
 
-/// Processes of a host that record into one folder.
+/// Most processes of a host that record into one folder.
 const SOCKETS_MAX: usize = 4096;
-/// How long a session may take to hear.
+/// Time limit for a session to accept a request.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
-/// How long it may take to answer: a copy goes to a disk.
+/// Time limit for the answer; a copy is written to disk.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);

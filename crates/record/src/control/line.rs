@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The line that the other end says, without its end, within `limit` however slowly it comes. The
+/// Reads the other end's line, without its end, within `limit` however slowly it arrives. The
 /// connection may stay open after it.
 pub(crate) fn read(mut stream: &UnixStream, limit: Duration) -> std::io::Result<String> {
     let until = Instant::now() + limit;
@@ -29,7 +29,7 @@ pub(crate) fn read(mut stream: &UnixStream, limit: Duration) -> std::io::Result<
     }
 }
 
-/// Says a line, within `limit`.
+/// Writes a line, within `limit`.
 pub(crate) fn write(mut stream: &UnixStream, value: &impl serde::Serialize, limit: Duration) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(value).map_err(std::io::Error::other)?;
     line.push(b'\n');

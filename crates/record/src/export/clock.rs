@@ -22,35 +22,35 @@ use crate::layout;
 use crate::read::Recording;
 use crate::session::Facts;
 
-/// The map of a recording.
+/// Map from a recording's ticks to the system clock.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     scale: Scale,
     map: TimeMap,
     residuals: Residuals,
-    /// Between what pairs a step of the system clock was, on the scale, ps.
+    /// Pairs between which the system clock was stepped, on the scale, ps.
     steps: Vec<[i128; 2]>,
-    /// The counter was no clock any more from here on, ticks.
+    /// Ticks from which the counter was no longer usable as a clock.
     failed: u64,
 }
 
-/// Why a time may be wrong.
+/// Reason why a time may be wrong.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
     /// Nothing.
     #[default]
     None,
-    /// It is before the first clock pair or after the last.
+    /// The time is before the first or after the last clock pair.
     Outside,
-    /// The system clock was set between the pair before and the pair after it; it may be off by as
-    /// much.
+    /// The system clock was set between the pairs before and after it; the error may be as large as
+    /// that step.
     Step,
-    /// The counter had been seen to be no clock any more.
+    /// The counter was no longer usable as a clock.
     Failed,
 }
 
 impl Doubt {
-    /// What stands in a trace; nothing where there is no doubt.
+    /// Returns the text in a trace; `None` without doubt.
     pub fn text(self) -> Option<&'static str> {
         match self {
             Self::None => None,
@@ -64,7 +64,7 @@ impl Doubt {
 /// Ticks to ps, by a whole number over a power of two.
 #[derive(Copy, Clone, Debug)]
 struct Scale {
-    /// Ticks from which it counts, and the ps there.
+    /// Origin in ticks, and its ps.
     ticks: u64,
     ps: i128,
     factor: i128,
@@ -78,7 +78,7 @@ impl Scale {
 }
 
 impl SystemClock {
-    /// The map through a recording's pairs.
+    /// Creates the map through a recording's pairs.
     ///
     /// # Errors
     /// [`ExportError::Clock`]: it has no pairs, or one, and was made elsewhere or before the machine's last start.
@@ -91,7 +91,7 @@ impl SystemClock {
         Self::through(&pairs, status.counter, status.clock_failed)
     }
 
-    /// The map through other pairs.
+    /// Creates the map through other pairs.
     pub(super) fn by(recording: &Recording, pairs: &[ClockPair]) -> Result<Self, ExportError> {
         let status = recording.status();
         Self::through(pairs, status.counter, status.clock_failed)
@@ -118,31 +118,31 @@ impl SystemClock {
         Ok(Self { scale, map, residuals, steps, failed })
     }
 
-    /// How well the pairs fit.
+    /// Returns the residuals of the pairs.
     pub fn residuals(&self) -> &Residuals {
         &self.residuals
     }
 
-    /// A time and its standard deviation, ns.
+    /// Returns a time and its standard deviation, ns.
     pub fn at(&self, ticks: u64) -> (i64, f64) {
         let mapped = self.map.map(self.scale.ps(ticks));
         (nearest_ns(mapped.time_ps), mapped.sigma_ns)
     }
 
-    /// When the system clock was set, on itself after that, and by how much, ns.
+    /// Returns when the system clock was set, on itself after that, and by how much, ns.
     #[cfg(feature = "rocpd")]
     pub(super) fn steps(&self) -> Vec<(i64, i64)> {
         let step = |step: &Break| (nearest_ns(self.map.map(step.at_ps).time_ps), nearest_ns(-step.jump_ps));
         self.map.breaks().iter().map(step).collect()
     }
 
-    /// For the times of one thread.
+    /// Returns a reader for the times of one thread.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader { clock: self, cursor: self.map.cursor(), doubt: Cell::default() }
     }
 }
 
-/// Maps times one after the other, and remembers why they may be wrong.
+/// Maps times one after the other, and remembers doubts about them.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     clock: &'a SystemClock,
@@ -151,7 +151,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The time of a count, ns.
+    /// Returns the time of a count, ns.
     #[inline]
     pub fn ns(&mut self, ticks: u64) -> i64 {
         let at = self.clock.scale.ps(ticks);
@@ -174,7 +174,7 @@ impl Reader<'_> {
     }
 }
 
-/// The worst doubt of all times since it was asked last.
+/// Returns the worst doubt of all times since the last call.
 pub(super) fn take_doubt(reader: &Reader<'_>) -> Doubt {
     reader.doubt.take()
 }

@@ -9,20 +9,20 @@ pub enum ExportError {
     /// The recording cannot be read.
     #[error(transparent)]
     Recording(#[from] crate::Error),
-    /// The clock that it was stamped with cannot be tied to the system clock.
+    /// Its clock cannot be tied to the system clock.
     #[error("its clock is unknown: {reason}")]
     Clock {
         /// Why not, and what to do.
         reason: String,
     },
-    /// A trace cannot be written, or not be put on a reference clock.
+    /// A trace cannot be written, or cannot be put on a reference clock.
     #[error(transparent)]
     Trace(#[from] probe_sync_trace::Error),
     /// A database cannot be written.
     #[cfg(feature = "rocpd")]
     #[error(transparent)]
     Database(#[from] probe_sync_rocpd::writer::Error),
-    /// The output cannot be of this form.
+    /// The output cannot have this form.
     #[error("{}: {reason}", path.display())]
     Output {
         /// The output.
@@ -33,9 +33,9 @@ pub enum ExportError {
     /// One of several recordings cannot be written.
     #[error("for {}: {source}", output.display())]
     For {
-        /// Where it was to go.
+        /// Its output.
         output: PathBuf,
-        /// Why not.
+        /// Reason.
         source: Box<ExportError>,
     },
 }

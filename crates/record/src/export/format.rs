@@ -6,7 +6,7 @@ use probe_sync_trace::write::OutputFormat;
 
 use super::error::ExportError;
 
-/// A format of traces.
+/// A trace format.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
@@ -26,7 +26,7 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 5] = [Self::Kineto, Self::XSpace, Self::Perfetto, Self::ChromeJson, Self::Rocpd];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kineto => "kineto",
@@ -37,7 +37,7 @@ impl Format {
         }
     }
 
-    /// What its files' names end in; the first is what a name is made with.
+    /// Returns the endings of its file names; the first is the one for new files.
     pub fn endings(self) -> &'static [&'static str] {
         match self {
             Self::Kineto => &[".pt.trace.json.gz", ".pt.trace.json", ".json", ".json.gz"],
@@ -58,7 +58,7 @@ impl Format {
         }
     }
 
-    /// Whether it is one of the formats that can be moved to another clock afterwards.
+    /// Returns true if files of the format can be moved to another clock afterwards.
     pub(super) fn can_be_aligned(self) -> bool {
         matches!(self, Self::Kineto | Self::XSpace | Self::Rocpd)
     }

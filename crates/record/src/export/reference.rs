@@ -20,36 +20,36 @@ use super::report::Exported;
 use super::system::OnSystem;
 use crate::read::Recording;
 
-/// Where the reference clock is learnt from.
+/// Source of the reference clock.
 #[derive(Clone, Debug)]
 pub struct Reference {
     /// The directory of a run, or a file of offsets.
     pub clocks: ClockSource,
-    /// The nodes that recorded, one for each recording; empty: those for which the run recorded the
-    /// hosts or the ranks.
+    /// Nodes that recorded, one for each recording; empty: those whose hosts or ranks the run
+    /// recorded.
     pub nodes: Vec<u32>,
-    /// How far outside of the measured span events may lie.
+    /// How far events may be outside the measured span.
     pub extrapolate: Duration,
 }
 
 impl Reference {
-    /// A run's directory.
+    /// Uses a run's directory.
     pub fn run(directory: impl Into<PathBuf>) -> Self {
         Self { clocks: ClockSource::Run(directory.into()), nodes: Vec::new(), extrapolate: Duration::ZERO }
     }
 
-    /// A file of offsets.
+    /// Uses a file of offsets.
     pub fn offsets(file: impl Into<PathBuf>) -> Self {
         Self { clocks: ClockSource::Offsets(file.into()), nodes: Vec::new(), extrapolate: Duration::ZERO }
     }
 
-    /// The node that recorded.
+    /// Sets the node that recorded.
     pub fn of_node(self, node: u32) -> Self {
         Self { nodes: vec![node], ..self }
     }
 }
 
-/// A recording whose times will be on a reference clock.
+/// A recording whose times will be converted to a reference clock.
 #[derive(Debug)]
 pub struct OnReference<'a> {
     system: OnSystem<'a>,
@@ -57,29 +57,29 @@ pub struct OnReference<'a> {
 }
 
 impl Recording {
-    /// Puts its times on the reference clock of a run.
+    /// Converts its times to the reference clock of a run.
     ///
     /// # Errors
-    /// As [`Self::on_system`]; what is wrong with the run shows when something is written.
+    /// Errors of [`Self::on_system`]; problems of the run show when something is written.
     pub fn on_reference(&self, reference: &Reference) -> Result<OnReference<'_>, ExportError> {
         Ok(self.on_system()?.on_reference(reference))
     }
 }
 
 impl<'a> OnSystem<'a> {
-    /// The same on the reference clock of a run.
+    /// Converts its times to the reference clock of a run.
     pub fn on_reference(self, reference: &Reference) -> OnReference<'a> {
         OnReference { system: self, reference: reference.clone() }
     }
 }
 
 impl OnReference<'_> {
-    /// Writes a trace, the same bytes as [`OnSystem::write`] and `align` after it. Beside it lies
-    /// what `align` says of the correction.
+    /// Writes a trace, with the same bytes as [`OnSystem::write`] followed by `align`, and next to
+    /// it the statistics of the alignment.
     ///
     /// # Errors
-    /// Those of [`OnSystem::write`]; those of `calibrate` and `align`: whose the recording is is
-    /// not known, or the run was not under way then.
+    /// Errors of [`OnSystem::write`], and those of `calibrate` and `align`: the node of the
+    /// recording is unknown, or the run was not measuring at that time.
     pub fn write(&self, format: Format, path: &Path) -> Result<Exported, ExportError> {
         let to = Outputs { all: &[path.to_owned()], at: path, format };
         let mut written = to.write(std::slice::from_ref(&self.system), &self.reference)?;
@@ -87,14 +87,13 @@ impl OnReference<'_> {
     }
 }
 
-/// Recordings of several processes, each as the trace of this place in `outputs`, all in one
-/// folder. What viewers want to be common to the traces that they show together is: an XSpace
-/// counts from the earliest beginning. With a `reference` the bytes are those without and one
-/// `align` of all, where they are of different ranks; without, times are on each machine's system
-/// clock.
+/// Writes recordings of several processes, each as the trace at its place in `outputs`, all in one
+/// folder. What viewers need in common for traces shown together is common: an XSpace counts from
+/// the earliest start. With a `reference`, the bytes are those without one followed by one `align`
+/// of all, if they are of different ranks; without, times are on each machine's system clock.
 ///
 /// # Errors
-/// As of one; those that were written before stay.
+/// Errors as for a single recording; outputs already written remain.
 pub fn write_each(
     recordings: &[Recording],
     reference: Option<&Reference>,

@@ -24,13 +24,13 @@ pub struct OnSystem<'a> {
     pub(super) recording: &'a Recording,
     pub(super) clock: SystemClock,
     devices: Vec<Foreign>,
-    /// What times are counted from in formats whose readers show files of several nodes from the
-    /// beginning of each, ns.
+    /// Base of times, in formats whose readers show files of several nodes from the start of each,
+    /// ns.
     from: i64,
 }
 
 impl Recording {
-    /// Puts its times on its machine's system clock.
+    /// Converts its times to its machine's system clock.
     ///
     /// # Errors
     /// [`ExportError::Clock`]: its clock pairs do not say how.
@@ -38,10 +38,10 @@ impl Recording {
         Ok(OnSystem::of(self, SystemClock::of(self)?))
     }
 
-    /// The same by pairs of the caller's, in the order of their ticks, in place of its own.
+    /// Converts its times by the caller's pairs, in order of their ticks, instead of its own.
     ///
     /// # Errors
-    /// As [`Self::on_system`].
+    /// Errors of [`Self::on_system`].
     pub fn on_system_by(&self, pairs: &[ClockPair]) -> Result<OnSystem<'_>, ExportError> {
         Ok(OnSystem::of(self, SystemClock::by(self, pairs)?))
     }
@@ -54,7 +54,8 @@ impl<'a> OnSystem<'a> {
         Self { recording, clock, devices: Vec::new(), from }
     }
 
-    /// Several that are shown together, for their outputs: they count from the earliest beginning.
+    /// Converts several recordings that are shown together, for their outputs: they count from the
+    /// earliest start.
     pub(super) fn of_each(recordings: &'a [Recording], outputs: &[PathBuf]) -> Result<Vec<Self>, ExportError> {
         let one =
             |(recording, output): (&'a Recording, &PathBuf)| recording.on_system().map_err(|error| error.of(output));
@@ -64,19 +65,20 @@ impl<'a> OnSystem<'a> {
         Ok(all)
     }
 
-    /// The map of its times.
+    /// Returns the map of its times.
     pub fn clock(&self) -> &SystemClock {
         &self.clock
     }
 
-    /// Adds what devices did, their times on this clock: each event is joined by a flow to the
-    /// scope of its correlation id.
+    /// Adds events of devices, with times on this clock; each is joined by a flow to the scope of
+    /// its correlation id.
     pub fn with_devices(mut self, events: Vec<Foreign>) -> Self {
         self.devices.extend(events);
         self
     }
 
-    /// Writes a trace; it appears when it is whole. A name that ends in `.gz` has it packed.
+    /// Writes a trace, which appears when it is complete. It is compressed if the name ends in
+    /// `.gz`.
     ///
     /// # Errors
     /// [`ExportError::Output`]: the name is not one of this format; else whatever reading and writing meet. Nothing appears then.
@@ -117,7 +119,7 @@ impl<'a> OnSystem<'a> {
         Ok(exported)
     }
 
-    /// All events in a sorter, and what there is of each sort.
+    /// Returns all events in a sorter, with counts by sort.
     fn sorted(&self) -> Result<(Sorter, Exported), ExportError> {
         let (inlet, outlet) = pipe();
         std::thread::scope(|scope| {

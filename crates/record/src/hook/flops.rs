@@ -20,7 +20,7 @@ use super::{Additions, Hook};
 use crate::read::{Event, What};
 use crate::value::ArgumentValue;
 
-/// Adds `flops`.
+/// Adds the argument `flops`.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Flops;
 
@@ -40,7 +40,7 @@ impl Hook for Flops {
     }
 }
 
-/// None where they are not known, or more than can be counted.
+/// Returns the number of operations; `None` if unknown or out of range.
 fn flops(name: &str, arguments: &[(&str, ArgumentValue)]) -> Option<u64> {
     let operator = name.rsplit("::").next().unwrap_or(name).trim_end_matches('_');
     let shapes: Vec<Vec<u64>> = json(arguments, "shapes")?;

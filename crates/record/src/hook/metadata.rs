@@ -13,12 +13,12 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// To events of all kinds.
+    /// Adds arguments to events of all kinds.
     pub fn of(arguments: impl IntoIterator<Item = (String, ArgumentValue)>) -> Self {
         Self { kinds: Kinds::ALL, arguments: arguments.into_iter().collect() }
     }
 
-    /// Of these kinds alone.
+    /// Restricts it to these kinds.
     pub fn kinds(self, kinds: &[Kind]) -> Self {
         Self { kinds: Kinds::of(kinds), ..self }
     }

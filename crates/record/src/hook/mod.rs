@@ -59,52 +59,52 @@ pub use symbols::Symbols;
 /// Arguments that hooks add to an event.
 pub type Additions = Vec<(String, ArgumentValue)>;
 
-/// Finds something out about events.
+/// Computes additional arguments for events.
 pub trait Hook {
-    /// What it is called in messages.
+    /// Returns the name in messages.
     fn name(&self) -> &str;
 
-    /// Whether it is for recordings of a reach; what to do otherwise.
+    /// Checks whether it supports recordings of a reach.
     ///
     /// # Errors
-    /// The remedy.
+    /// Returns the remedy.
     fn is_for(&self, reach: Reach) -> Result<(), String> {
         let _ = reach;
         Ok(())
     }
 
-    /// A recording is about to be visited; it may be read beforehand.
+    /// Called before a recording is visited; it may be read beforehand.
     ///
     /// # Errors
-    /// What reading it meets.
+    /// Errors of reading it.
     fn begin(&mut self, recording: &Recording) -> Result<(), Error> {
         let _ = recording;
         Ok(())
     }
 
-    /// Events of this thread come.
+    /// Called before the events of this thread.
     fn thread(&mut self, thread: &Thread) {
         let _ = thread;
     }
 
-    /// An event.
+    /// Called for each event.
     fn event(&mut self, event: &Event<'_>, additions: &mut Additions);
 }
 
-/// What a hook has come to.
+/// Counts of a hook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookCounts {
     /// Its name.
     pub hook: String,
-    /// Events that it was asked about.
+    /// Events passed to it.
     pub events: u64,
-    /// Arguments that it has added.
+    /// Arguments added by it.
     pub additions: u64,
-    /// Panics; after one it is not asked any more.
+    /// Panics; after one it is no longer called.
     pub panics: u64,
 }
 
-/// Hooks of one recording, asked one after the other.
+/// Hooks of one recording, called in order.
 pub struct Hooks {
     hooks: Vec<(Box<dyn Hook>, HookCounts)>,
     additions: Additions,
@@ -117,10 +117,10 @@ impl std::fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    /// For a recording.
+    /// Creates the hooks of a recording.
     ///
     /// # Errors
-    /// [`Error::HookNotForReach`]; what [`Hook::begin`] meets.
+    /// [`Error::HookNotForReach`]; errors of [`Hook::begin`].
     pub fn new(recording: &Recording, hooks: Vec<Box<dyn Hook>>) -> Result<Self, Error> {
         let reach = if recording.facts().reach == Reach::Thread.as_str() { Reach::Thread } else { Reach::Process };
         let mut all = Self { hooks: Vec::new(), additions: Vec::new() };
@@ -136,10 +136,10 @@ impl Hooks {
         Ok(all)
     }
 
-    /// Visits events of a thread with what hooks add to each.
+    /// Visits events of a thread together with the hooks' additions.
     ///
     /// # Errors
-    /// Those of [`Recording::visit`].
+    /// Errors of [`Recording::visit`].
     pub fn visit<E: From<Error>>(
         &mut self,
         recording: &Recording,
@@ -152,14 +152,14 @@ impl Hooks {
         recording.visit(serial, |event| each(event, self.event(event)))
     }
 
-    /// Events of this thread come.
+    /// Announces events of this thread.
     pub fn thread(&mut self, thread: &Thread) {
         for (hook, counts) in self.hooks.iter_mut().filter(|(_, counts)| counts.panics == 0) {
             guarded(counts, || hook.thread(thread));
         }
     }
 
-    /// What hooks add to an event.
+    /// Returns the hooks' additions to an event.
     pub fn event(&mut self, event: &Event<'_>) -> &Additions {
         self.additions.clear();
         for (hook, counts) in self.hooks.iter_mut().filter(|(_, counts)| counts.panics == 0) {
@@ -173,13 +173,13 @@ impl Hooks {
         &self.additions
     }
 
-    /// What each has come to.
+    /// Returns the counts of each hook.
     pub fn counts(&self) -> impl Iterator<Item = &HookCounts> {
         self.hooks.iter().map(|(_, counts)| counts)
     }
 }
 
-/// Asks a hook; None where it panics.
+/// Calls a hook; `None` if it panics.
 fn guarded<R>(counts: &mut HookCounts, call: impl FnOnce() -> R) -> Option<R> {
     let result = catch_unwind(AssertUnwindSafe(call));
     result

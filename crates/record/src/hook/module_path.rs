@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::read::{Event, Recording, Thread, What};
 use crate::value::ArgumentValue;
 
-/// Adds, as `module_path`, the modules around an event and its own, the outermost first.
+/// Adds, as `module_path`, the modules around an event and its own, outermost first.
 #[derive(Clone, Debug, Default)]
 pub struct ModulePath {
     modules: BTreeMap<u32, Vec<Module>>,

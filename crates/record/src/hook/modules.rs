@@ -9,7 +9,7 @@ use crate::read::{Event, Recording};
 use crate::session::modules::Module;
 use crate::value::ArgumentValue;
 
-/// Adds to each stack, as `call_stack`, the file that each address is in, and the address within
+/// Adds to each stack, as `call_stack`, the file that contains each address, and the address within
 /// that file.
 #[derive(Clone, Debug, Default)]
 pub struct Modules(ModuleMap);
@@ -25,14 +25,14 @@ impl ModuleMap {
         Self(modules)
     }
 
-    /// The file that an address is in, and the address within it.
+    /// Returns the file that contains an address, and the address within it.
     pub fn find(&self, address: u64) -> Option<(&Module, u64)> {
         let after = self.0.partition_point(|module| module.span[0] <= address);
         let module = self.0[..after].iter().rev().find(|module| address < module.span[1])?;
         Some((module, address.wrapping_sub(module.bias)))
     }
 
-    /// `FILE+0xADDRESS`; the address alone where nothing is known to be there.
+    /// Formats `FILE+0xADDRESS`, or only the address if nothing is known to be there.
     pub fn place(&self, address: u64) -> String {
         match self.find(address) {
             Some((module, own)) => {
@@ -59,8 +59,8 @@ impl Hook for Modules {
     }
 }
 
-/// Adds the names of each stack's addresses. They are those that calls return to: what was called
-/// lies one before.
+/// Adds the names of each stack's addresses. These are return addresses; the call is one byte
+/// before.
 pub(super) fn add_stacks(event: &Event<'_>, additions: &mut Additions, mut name: impl FnMut(u64) -> String) {
     for (_, value) in event.arguments() {
         if let ArgumentValue::Addresses(addresses) = value {

@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use crate::session::modules;
 use crate::value::Value;
 
-/// Return addresses, the innermost first.
+/// Return addresses, innermost first.
 #[derive(Copy, Clone, Debug)]
 pub struct Stack {
     addresses: [u64; ADDRESSES_MAX],
@@ -20,18 +20,18 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The addresses.
+    /// Returns the addresses.
     pub fn addresses(&self) -> &[u64] {
         &self.addresses[..self.count]
     }
 
-    /// As the value of an argument.
+    /// Returns the stack as the value of an argument.
     pub fn value(&self) -> Value<'_> {
         Value::Addresses(self.addresses())
     }
 }
 
-/// The stack from the caller outwards, at most 64 addresses.
+/// Returns the stack from the caller outwards, at most 64 addresses.
 #[inline(never)]
 pub fn stack() -> Stack {
     modules::define_for_all();

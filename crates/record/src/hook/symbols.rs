@@ -13,8 +13,8 @@ use super::{Additions, Hook};
 use crate::error::Error;
 use crate::read::{Event, Recording};
 
-/// Adds to each stack, as `call_stack`, functions with file and line, the innermost first; what was
-/// inlined has a line of its own.
+/// Adds to each stack, as `call_stack`, functions with file and line, innermost first; inlined
+/// functions have a line of their own.
 #[derive(Default)]
 pub struct Symbols {
     modules: ModuleMap,
@@ -84,7 +84,7 @@ impl Symbols {
     }
 }
 
-/// Names that are remembered.
+/// Most names cached.
 const NAMES_MAX: usize = 1 << 20;
-/// Functions that are inlined into each other at one address.
+/// Most functions inlined into each other at one address.
 const INLINED_MAX: usize = 32;

@@ -12,7 +12,7 @@ use crate::memory::order::Visitors;
 use crate::thread::exclusive::Exclusive;
 use crate::thread::{block, sync};
 
-/// An observer in the making.
+/// Builds an observer.
 #[must_use = "it observes once it is added"]
 pub struct Observer {
     reach: Reach,
@@ -24,17 +24,17 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Of the whole process, all kinds, every scope, without arguments.
+    /// Creates an observer of the whole process, all kinds and every scope, without arguments.
     pub fn new() -> Self {
         Self { reach: Reach::Process, kinds: Kinds::ALL, every: 1, arguments: false, enter: None, leave: None }
     }
 
-    /// Whose scopes: the process's, or those of the thread that adds it.
+    /// Sets which threads it observes: those of the process, or the one that adds it.
     pub fn reach(self, reach: Reach) -> Self {
         Self { reach, ..self }
     }
 
-    /// Which kinds.
+    /// Sets the kinds to observe.
     pub fn kinds(self, kinds: &[Kind]) -> Self {
         self.of_kinds(Kinds::of(kinds))
     }
@@ -43,31 +43,31 @@ impl Observer {
         Self { kinds, ..self }
     }
 
-    /// Of so many scopes of a thread it is called for one.
+    /// Calls it for one in this many scopes of a thread.
     pub fn one_in(self, every: u32) -> Self {
         Self { every, ..self }
     }
 
-    /// It is shown arguments; those behind `||` are made for it.
+    /// Passes arguments to it; those behind `||` are evaluated for it.
     pub fn with_arguments(self) -> Self {
         Self { arguments: true, ..self }
     }
 
-    /// What is called before a scope begins. The number is handed to what is called at the end.
+    /// Sets the callback before a scope begins. Its result is passed to the callback at the end.
     pub fn on_enter(self, enter: impl Fn(&Observed<'_>) -> u64 + Send + Sync + 'static) -> Self {
         Self { enter: Some(Box::new(enter)), ..self }
     }
 
-    /// What is called after a scope has ended, with the number from its beginning; 0 where nothing
+    /// Sets the callback after a scope has ended, with the result from its beginning; 0 if nothing
     /// was called there.
     pub fn on_leave(self, leave: impl Fn(&Observed<'_>, u64) + Send + Sync + 'static) -> Self {
         Self { leave: Some(Box::new(leave)), ..self }
     }
 
-    /// Begins to observe. Scopes that are open then are not told of.
+    /// Begins to observe. Scopes that are already open are not reported.
     ///
     /// # Errors
-    /// [`Error::NoKinds`], [`Error::Setting`] for nothing to call, [`Error::TooManyObservers`].
+    /// [`Error::NoKinds`], [`Error::Setting`] if there is no callback, [`Error::TooManyObservers`].
     pub fn add(self) -> Result<Observing, Error> {
         let refuse = |setting: &'static str, reason: &str| Err(Error::Setting { setting, reason: reason.into() });
         if self.kinds.is_empty() {
@@ -132,39 +132,39 @@ impl std::fmt::Debug for Observer {
     }
 }
 
-/// An observer that was added. Dropped it is removed.
+/// An active observer, removed when dropped.
 #[must_use = "it is removed when this is dropped"]
 #[derive(Debug)]
 pub struct Observing {
     watch: Arc<Watch>,
-    /// Number of the registry that it is on the list of; another one is a forked child's.
+    /// Number of its registry; another number means a forked child.
     registry: u32,
     removed: bool,
 }
 
-/// What an observer has come to.
+/// Counts of an observer.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObserverCounts {
     /// Calls of either callback.
     pub calls: u64,
-    /// Panics; after one it is called no more.
+    /// Panics; after one it is no longer called.
     pub panics: u64,
 }
 
 impl Observing {
-    /// Ends it. True: no call is under way, and none will come. False: none begins any more, but
-    /// some may be under way, because this is called from within one, or because one did not end in
-    /// 10 s.
+    /// Removes it. Returns true if no call is in progress and none will follow. False: no further
+    /// call begins, but some may be in progress, because this is called from within one, or because
+    /// one did not end in 10 s.
     pub fn remove(mut self) -> bool {
         self.take_off()
     }
 
-    /// Whether it is called: until it has panicked.
+    /// Returns true if it is called: until it has panicked.
     pub fn is_on(&self) -> bool {
         self.watch.on.load(Ordering::Relaxed)
     }
 
-    /// What it has come to.
+    /// Returns its counts.
     pub fn counts(&self) -> ObserverCounts {
         let [calls, panics] = [&self.watch.calls, &self.watch.panics].map(|count| count.load(Ordering::Relaxed));
         ObserverCounts { calls, panics }

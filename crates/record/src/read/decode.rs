@@ -8,82 +8,82 @@ use crate::kind::Kind;
 use crate::layout::{argument, record};
 use crate::value::ArgumentValue;
 
-/// Something that happened on a thread.
+/// An event on a thread.
 #[derive(Copy, Clone, Debug)]
 pub struct Event<'a> {
-    /// What, and when.
+    /// Content and time of the event.
     pub what: What,
-    /// How many scopes were open around it.
+    /// Number of enclosing open scopes.
     pub depth: u32,
     site: Option<&'a SiteFacts>,
     arguments: &'a [u64],
     definitions: &'a Definitions,
 }
 
-/// What happened; times are ticks.
+/// Content of an event; times are ticks.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum What {
-    /// Something that went on.
+    /// A scope.
     Scope {
-        /// When it began.
+        /// Start.
         start: u64,
-        /// When it ended.
+        /// End.
         end: u64,
-        /// Its id.
+        /// Id of the scope.
         id: u64,
-        /// It never ended itself, and was closed with the scope around it.
+        /// True if it did not end itself and was closed with the enclosing scope.
         unfinished: bool,
     },
-    /// A moment.
+    /// An instant.
     Instant {
-        /// When.
+        /// Time.
         time: u64,
-        /// Its id.
+        /// Id of the instant.
         id: u64,
     },
-    /// A value from then on.
+    /// The new value of a counter.
     Counter {
-        /// When.
+        /// Time.
         time: u64,
         /// The value.
         value: f64,
     },
-    /// A flow passes.
+    /// A point of a flow.
     Flow {
-        /// When.
+        /// Time.
         time: u64,
-        /// Which.
+        /// Id of the flow.
         flow: u64,
-        /// Where it stands.
+        /// Position in the flow.
         place: FlowPlace,
     },
-    /// A span that ends elsewhere begins.
+    /// The start of a span that ends elsewhere.
     SpanBegin {
-        /// When.
+        /// Time.
         time: u64,
-        /// Which.
+        /// Id of the span.
         id: u64,
     },
-    /// It ends.
+    /// The end of a span.
     SpanEnd {
-        /// When.
+        /// Time.
         time: u64,
-        /// Which.
+        /// Id of the span.
         id: u64,
     },
-    /// Events were lost here.
+    /// Lost events.
     Lost {
-        /// When the first was.
+        /// Time of the first.
         first: u64,
-        /// When the last was.
+        /// Time of the last.
         last: u64,
-        /// How many.
+        /// Number of events.
         events: u64,
     },
 }
 
 impl What {
-    /// Puts its times on another clock. Those of losses are on the recorder's always.
+    /// Maps its times to another clock. Times of losses are always on the recorder's.
     pub(super) fn map_times(&mut self, map: impl Fn(u64) -> u64) {
         match self {
             Self::Scope { start, end, .. } => (*start, *end) = (map(*start), map(*end)),
@@ -96,7 +96,7 @@ impl What {
         }
     }
 
-    /// When it ended, or was.
+    /// Returns its end, or its time.
     pub fn end(&self) -> u64 {
         match *self {
             Self::Scope { end, .. } => end,
@@ -111,22 +111,22 @@ impl What {
 }
 
 impl<'a> Event<'a> {
-    /// What it is called; its definition may have found no room.
+    /// Returns its name, which is unknown if its definition was lost.
     pub fn name(&self) -> &'a str {
         self.site.map_or("(name lost)", |site| &site.name)
     }
 
-    /// Its kind.
+    /// Returns its kind.
     pub fn kind(&self) -> Kind {
         self.site.map_or(Kind::Custom, |site| site.kind)
     }
 
-    /// The place in the program.
+    /// Returns its site.
     pub fn site(&self) -> Option<&'a SiteFacts> {
         self.site
     }
 
-    /// Its arguments, in their order.
+    /// Returns its arguments, in order.
     pub fn arguments(&self) -> Arguments<'a> {
         Arguments { words: self.arguments, site: self.site, definitions: self.definitions }
     }
@@ -158,7 +158,7 @@ impl<'a> Iterator for Arguments<'a> {
     }
 }
 
-/// The first record of some words, and how many it has; None where there is none that can be.
+/// Returns the first record of some words, and its length; `None` if there is no valid one.
 pub(super) fn first<'a>(words: &'a [u64], definitions: &'a Definitions) -> Option<(Event<'a>, usize)> {
     let head = *words.first()?;
     let length = record::words(head);

@@ -13,22 +13,22 @@ use crate::kind::Kind;
 use crate::layout::{Layout, WORD, definition};
 use crate::session::modules::Module;
 
-/// A place in the program.
+/// A site in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteFacts {
-    /// What its events are called.
+    /// Name of its events.
     pub name: String,
-    /// Their kind.
+    /// Kind of its events.
     pub kind: Kind,
-    /// The source file; may be empty.
+    /// Source file; may be empty.
     pub file: String,
-    /// The line in it.
+    /// Line in the source file.
     pub line: u32,
-    /// Keys of its arguments.
+    /// Keys of its events' arguments.
     pub keys: Vec<String>,
 }
 
-/// All of a recording.
+/// All definitions of a recording.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
     sites: BTreeMap<u32, SiteFacts>,

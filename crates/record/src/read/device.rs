@@ -10,30 +10,30 @@ use crate::clock::ClockPair;
 /// A device's clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Device {
-    /// Its number in the recording.
+    /// Number of the clock in the recording.
     pub clock: u32,
-    /// The backend that it came from.
+    /// Backend of the device.
     pub backend: String,
-    /// Counts a second, as the backend states it; 0: its times are the recorder's ticks.
+    /// Counts per second, as stated by the backend; 0: its times are the recorder's ticks.
     pub hz: u64,
-    /// Its clock and the recorder's at several moments, in order.
+    /// Simultaneous readings of its clock and the recorder's, in order.
     pub pairs: Vec<DevicePair>,
     map: DeviceMap,
 }
 
-/// The queue of a device that a thread of the recording stands for.
+/// The device queue that a thread of the recording represents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Track {
-    /// Number of the device's clock, as [`Device::clock`].
+    /// Number of the device's clock, see [`Device::clock`].
     pub clock: u32,
     /// Name of the device.
     pub device: String,
     /// Name of the queue.
     pub queue: String,
-    /// Events of a queue that overlap are on several threads: which of them.
+    /// Index among the threads of this queue; overlapping events are on several.
     pub row: u32,
-    /// Whether times are the recorder's ticks. They are the device's own where no pair of its clock
-    /// was left.
+    /// True if times are the recorder's ticks. They are the device's own if no pair of its clock is
+    /// left.
     pub placed: bool,
 }
 
@@ -42,17 +42,18 @@ impl Device {
         Self { clock, ..Self::default() }
     }
 
-    /// The recorder's ticks at a time of the device; the same where there is no pair.
+    /// Returns the recorder's ticks at a time of the device, or the time itself if there are no
+    /// pairs.
     pub fn ticks(&self, device: u64) -> u64 {
         if self.hz == 0 { device } else { self.map.ticks(device) }
     }
 
-    /// Whether times can be mapped.
+    /// Returns true if times can be mapped.
     pub(super) fn is_placed(&self) -> bool {
         self.hz == 0 || !self.pairs.is_empty()
     }
 
-    /// All pairs are there.
+    /// Creates the map, after all pairs are known.
     pub(super) fn finish(&mut self, ticks_per_second: f64) {
         let map = DeviceMap::of(std::mem::take(&mut self.pairs), ticks_per_second / self.hz.max(1) as f64);
         self.pairs = map.pairs().to_vec();
@@ -60,7 +61,7 @@ impl Device {
     }
 }
 
-/// How fast the recorder's clock is, by its pairs with the system's.
+/// Returns the rate of the recorder's clock, by its pairs with the system clock.
 pub(super) fn ticks_per_second(pairs: &[ClockPair], counter: bool) -> f64 {
     let (Some(first), Some(last)) = (pairs.first(), pairs.last()) else { return NS_PER_SECOND };
     let span_ns = last.system_ns.saturating_sub(first.system_ns);

@@ -39,7 +39,7 @@ use definitions::Definitions;
 use index::Index;
 use view::View;
 
-/// What a recording holds.
+/// Content of a recording.
 #[derive(Debug)]
 pub struct Recording {
     source: Source,
@@ -53,45 +53,45 @@ pub struct Recording {
     index: Index,
 }
 
-/// How a recording stands.
+/// State of a recording.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// It ended in order; else it is in progress, or its process was killed.
+    /// True if it ended normally; otherwise it is in progress, or its process was killed.
     pub finished: bool,
-    /// Times are ticks of the time-stamp counter, of unknown length; else they are ns.
+    /// True if times are ticks of the time-stamp counter, of unknown length; otherwise they are ns.
     pub counter: bool,
-    /// When it began, ticks.
+    /// Start, ticks.
     pub start: u64,
-    /// When it ended, ticks; where it did not, the last time that it knows of.
+    /// End, ticks; if it has not ended, the last known time.
     pub end: u64,
-    /// The counter was seen to be no clock any more at this time, ticks; 0: never.
+    /// Ticks at which the counter was found unusable as a clock; 0: never.
     pub clock_failed: u64,
-    /// Definitions that found no room; their names are not known.
+    /// Definitions lost for lack of room; their names are unknown.
     pub definitions_lost: u64,
-    /// Events that were lost with no thread to count them.
+    /// Events lost on threads that could not count them.
     pub lost: Loss,
-    /// Events that a flight recorder has replaced by newer ones, as far as its memory goes; what
-    /// had been lost among them is counted here, too.
+    /// Events that a flight recorder has replaced by newer ones, as far as its memory reaches;
+    /// including those lost among them.
     pub replaced: u64,
-    /// Events of signal handlers that came while a thread without a slot was within another.
+    /// Events of signal handlers that interrupted another event of a thread without a slot.
     pub interrupted: u64,
-    /// Bytes that the file lacks: it was cut, and is read up to there.
+    /// Bytes missing from a truncated file, which is read up to there.
     pub missing: u64,
-    /// Pieces that were overwritten while they were read.
+    /// Parts that were overwritten while they were read.
     pub overwritten: u64,
-    /// Times at which the file could not be written.
+    /// Number of times that the file could not be written.
     pub blocks_lost: u64,
-    /// How often it was paused and resumed.
+    /// Number of pauses and resumptions.
     pub pauses: u64,
-    /// It is a copy of a session that went on.
+    /// True for a copy of a session in progress.
     pub copy: bool,
-    /// Events that are there, but in no window, as those of warm-up steps and of the moments around
-    /// an agreed window; they are left out.
+    /// Events that are in the recording but in no window, such as those of warm-up steps and around
+    /// an agreed window; they are omitted.
     pub outside: u64,
 }
 
 impl Recording {
-    /// Reads a file: of a session that ended, was killed, or goes on.
+    /// Reads the file of a session that ended, was killed, or is in progress.
     ///
     /// # Errors
     /// [`Error::Damaged`] names the byte; [`Error::File`].
@@ -105,7 +105,7 @@ impl Recording {
         Self::of(Source::File(file, path.to_path_buf()))
     }
 
-    /// A copy of what a session has now.
+    /// Copies the present content of a session.
     pub(crate) fn of_live(core: &Arc<Core>) -> Result<Self, Error> {
         Self::of(Source::copied(core)?)
     }
@@ -114,7 +114,7 @@ impl Recording {
         Self::of_windows(source, None)
     }
 
-    /// `only`: what lies in this window.
+    /// Reads a recording; `only` restricts it to this window.
     fn of_windows(source: Source, only: Option<u32>) -> Result<Self, Error> {
         let words = source.words(0, header::ALL_BYTES / WORD)?;
         if source.length()? < header::ALL_BYTES as u64 || words[header::MAGIC] != MAGIC {
@@ -142,71 +142,71 @@ impl Recording {
         Ok(Self { source, layout, facts, status, definitions, pairs, threads, windows, index })
     }
 
-    /// Which process, and how.
+    /// Returns the process and its configuration.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// How it stands.
+    /// Returns the state.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// Counter and system clock at several moments, in order of time.
+    /// Returns simultaneous readings of counter and system clock, in order of time.
     pub fn pairs(&self) -> &[ClockPair] {
         &self.pairs
     }
 
-    /// Its threads, in the order of their serial numbers.
+    /// Returns its threads, in order of their serial numbers.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
-    /// Its file, where it has one.
+    /// Returns its file, if it has one.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.source.path()
     }
 
-    /// Devices whose events are among its threads'.
+    /// Returns the devices whose events are among its threads'.
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.definitions.devices()
     }
 
-    /// Files that were mapped to be run, if stacks were taken.
+    /// Returns the mapped executable files, if stacks were recorded.
     pub fn modules(&self) -> impl Iterator<Item = &Module> {
         self.definitions.modules()
     }
 
-    /// What there is to say about it, as backends that were absent or failed.
+    /// Returns notes, for example on backends that were absent or failed.
     pub fn notes(&self) -> &[String] {
         self.definitions.notes()
     }
 
-    /// Its windows, where only what lies in them was asked for: the active steps of each repetition
-    /// of a schedule, spans that were asked for from outside.
+    /// Returns its windows, if only their content was requested: the active steps of each
+    /// repetition of a schedule, and spans requested from outside.
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
 
-    /// One of its windows alone, as a recording of its own; they count from 0. One that there is
-    /// not holds nothing.
+    /// Returns one of its windows as a recording of its own, counted from 0. A nonexistent window
+    /// is empty.
     ///
     /// # Errors
-    /// As of [`Recording::open`].
+    /// Errors of [`Recording::open`].
     pub fn window(self, number: u32) -> Result<Self, Error> {
         Self::of_windows(self.source, Some(number))
     }
 
-    /// The places in the program that its events are of.
+    /// Returns the sites of its events.
     pub fn sites(&self) -> impl Iterator<Item = &SiteFacts> {
         self.definitions.sites()
     }
 
-    /// Events of a thread in the order in which they ended, losses among them where they were.
+    /// Visits events of a thread in the order in which they ended, with losses at their places.
     /// Scopes that had not ended are in [`Thread::open`].
     ///
     /// # Errors
-    /// Those of `each`; [`Error::Damaged`] and [`Error::File`], as the caller's type.
+    /// Errors of `each`; [`Error::Damaged`] and [`Error::File`], as the caller's type.
     pub fn visit<E: From<Error>>(
         &self,
         serial: u32,
@@ -224,7 +224,7 @@ fn facts(source: &Source, words: &[u64]) -> Result<Facts, Error> {
     serde_json::from_slice(text).map_err(|error| source.damaged(at, &format!("the metadata is not JSON: {error}")))
 }
 
-/// Pairs whose check is right, in order of time, each once.
+/// Reads the pairs with a valid checksum, in order of time, each once.
 fn pairs(source: &Source, layout: &Layout, written: u64) -> Result<Vec<ClockPair>, Error> {
     let count = usize::try_from(written).unwrap_or(usize::MAX).min(layout.pairs);
     let words = source.words(layout.pairs_at() as u64, count * crate::layout::PAIR_WORDS)?;

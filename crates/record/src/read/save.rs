@@ -14,10 +14,10 @@ use crate::error::Error;
 use crate::layout::WORD;
 
 impl Recording {
-    /// Writes it into a file, which replaces one of that name; only the owner may read it.
+    /// Writes it to a file, replacing an existing one; only the owner may read it.
     ///
     /// # Errors
-    /// [`Error::File`] names the file; what reading the recording meets.
+    /// [`Error::File`] names the file; errors of reading the recording.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
         let beside = beside(path);
         let written = self.write(&beside).and_then(|()| {

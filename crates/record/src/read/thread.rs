@@ -4,12 +4,12 @@ use super::device::Track;
 use crate::kind::Kind;
 use crate::value::ArgumentValue;
 
-/// Events that were lost.
+/// Lost events.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// How many.
+    /// Number of events.
     pub events: u64,
-    /// When the first and the last were, ticks.
+    /// Times of the first and the last, ticks.
     pub span: Option<[u64; 2]>,
 }
 
@@ -26,39 +26,39 @@ impl Loss {
 /// A thread of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Thread {
-    /// Its number in the recording; never that of another thread of the process.
+    /// Serial number in the recording, unique in the process.
     pub serial: u32,
-    /// The system's number.
+    /// Thread id of the system.
     pub tid: u64,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
-    /// The queue of a device that it stands for, if it is no thread of the program.
+    /// The device queue that it represents, if it is not a thread of the program.
     pub device: Option<Track>,
-    /// Events that are there.
+    /// Number of events in the recording.
     pub events: u64,
-    /// Events that are not.
+    /// Events that were lost.
     pub lost: Loss,
-    /// Events of signal handlers that came while it was within another.
+    /// Events of signal handlers that interrupted another event.
     pub interrupted: u64,
-    /// Arguments that found no room.
+    /// Arguments lost for lack of room.
     pub arguments_lost: u64,
-    /// Scopes that were opened too deep to be seen while they were open.
+    /// Scopes opened too deep to be visible while they were open.
     pub too_deep: u64,
-    /// Scopes that are open, the outermost first.
+    /// Open scopes, outermost first.
     pub open: Vec<OpenScope>,
 }
 
-/// A scope that had not ended.
+/// A scope that has not ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenScope {
-    /// What it is called.
+    /// Name of the scope.
     pub name: String,
-    /// Its kind.
+    /// Kind of the scope.
     pub kind: Kind,
-    /// When it began, ticks.
+    /// Start, ticks.
     pub start: u64,
-    /// Its id.
+    /// Id of the scope.
     pub id: u64,
-    /// Its arguments.
+    /// Arguments of the scope.
     pub arguments: Vec<(String, ArgumentValue)>,
 }

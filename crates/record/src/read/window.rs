@@ -2,18 +2,17 @@
 
 use crate::layout::window;
 
-/// A span of time of which events are recorded.
+/// A span of time in which events are recorded.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// When it begins, ticks.
+    /// Start, ticks.
     pub from: u64,
-    /// When it ends, ticks; None: it goes on.
+    /// End, ticks; `None`: still open.
     pub to: Option<u64>,
-    /// From when to when was asked for, ns of the reference clock, where it was asked for by that
-    /// clock.
+    /// Requested span, ns on the reference clock, if it was requested by that clock.
     pub asked_ns: Option<[i64; 2]>,
-    /// Its beginning as asked for had passed before anything was recorded: [`Window::from`] says
-    /// since when events are there.
+    /// True if the requested start had passed before anything was recorded; [`Window::from`] states
+    /// from when on there are events.
     pub late: bool,
 }
 

@@ -22,163 +22,162 @@ use crate::error::Error;
 use crate::kind::{Kind, Kinds};
 
 impl Recorder {
-    /// A session with the usual settings: the whole process, all kinds, 64 MiB of which the newest
-    /// events are dropped when it is full.
+    /// Returns a builder with default settings: the whole process, all kinds, and 64 MiB of memory,
+    /// of which the newest events are dropped when it is full.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
-/// A session in the making.
+/// Builds a session.
 #[derive(Clone, Debug, Default)]
 pub struct Builder(Settings);
 
 impl Builder {
-    /// Whose events: the process's (default), or this thread's.
+    /// Sets which threads' events are recorded: the process's (default), or this thread's.
     pub fn reach(self, reach: Reach) -> Self {
         Self(Settings { reach, ..self.0 })
     }
 
-    /// What becomes of events when memory is full.
+    /// Sets what happens to events when memory is full.
     pub fn policy(self, policy: Policy) -> Self {
         Self(Settings { policy, ..self.0 })
     }
 
-    /// Which kinds; all by default.
+    /// Sets the kinds; all by default.
     pub fn kinds(self, kinds: &[Kind]) -> Self {
         Self(Settings { kinds: Kinds::of(kinds), ..self.0 })
     }
 
-    /// A file that the recording lives in, so that it outlives a kill. There must be none of that
-    /// name.
+    /// Sets a file for the recording, so that it survives a kill. It must not exist.
     pub fn spill(self, path: impl AsRef<Path>) -> Self {
         Self(Settings { spill: Some(path.as_ref().to_path_buf()), ..self.0 })
     }
 
-    /// Of so many scopes of a thread one is recorded.
+    /// Records one in this many scopes of a thread.
     pub fn one_in(self, every: u32) -> Self {
         Self(Settings { every, ..self.0 })
     }
 
-    /// Scopes that are shorter are not recorded. While they are open they are seen all the same.
+    /// Omits scopes shorter than this. They are visible while they are open.
     pub fn longer_than(self, least: Duration) -> Self {
         Self(Settings { longer_than: least, ..self.0 })
     }
 
-    /// The clock of events.
+    /// Sets the clock of events.
     pub fn clock(self, clock: RecordClock) -> Self {
         Self(Settings { clock, ..self.0 })
     }
 
-    /// How often counter and system clock are read together; a second by default.
+    /// Sets how often counter and system clock are read together; one second by default.
     pub fn pair_period(self, period: Duration) -> Self {
         Self(Settings { pair_period: period, ..self.0 })
     }
 
-    /// Threads at once that have room for their open scopes; 256 by default.
+    /// Sets how many threads at a time have room for their open scopes; 256 by default.
     pub fn threads(self, threads: usize) -> Self {
         Self(Settings { threads, ..self.0 })
     }
 
-    /// A flight recorder looks back so far at the most.
+    /// Limits the span of a flight recorder.
     pub fn keep(self, span: Duration) -> Self {
         Self(Settings { keep: Some(span), ..self.0 })
     }
 
-    /// Whether arguments behind `||` are made; yes by default.
+    /// Sets whether arguments behind `||` are evaluated; true by default.
     pub fn details(self, wanted: bool) -> Self {
         Self(Settings { details: wanted, ..self.0 })
     }
 
-    /// The process's rank, where no launcher says it.
+    /// Sets the process's rank, if no launcher provides it.
     pub fn rank(self, rank: u32) -> Self {
         Self(Settings { rank: Some(rank), ..self.0 })
     }
 
-    /// How many ranks the job has, where no launcher says it.
+    /// Sets the number of ranks in the job, if no launcher provides it.
     pub fn ranks(self, ranks: u32) -> Self {
         Self(Settings { ranks: Some(ranks), ..self.0 })
     }
 
-    /// A device, or a tool that scopes are forwarded to, that goes along. Several may be given;
-    /// sessions of one builder use it one after the other.
+    /// Adds a device, or a tool to which scopes are forwarded. Several may be added; sessions of
+    /// one builder use them one after the other.
     pub fn backend(mut self, backend: impl Backend + 'static) -> Self {
         self.0.backends.push(Shared::of(backend));
         self
     }
 
-    /// Begins paused; [`Session::resume`] begins to record.
+    /// Starts paused; [`Session::resume`] begins to record.
     pub fn paused(self) -> Self {
         Self(Settings { paused: true, ..self.0 })
     }
 
-    /// Begins paused, to be asked from outside ([`crate::control`], `probe_sync record start`): at
-    /// a socket in the folder of [`Builder::control`], or in that of the file. What counts is what
-    /// lies between start and stop.
+    /// Starts paused, controlled from outside ([`crate::control`], `probe_sync record start`) at a
+    /// socket in the folder of [`Builder::control`] or in that of the file. Only what is recorded
+    /// between start and stop counts.
     pub fn on_demand(self) -> Self {
         Self(Settings { paused: true, on_demand: true, ..self.0 })
     }
 
-    /// A folder for a socket at which the session is asked from outside, also one that records all
-    /// the time: for copies, or to stop it.
+    /// Sets a folder for a control socket, also for a session that records all the time: for
+    /// copies, or to stop it.
     pub fn control(self, folder: impl AsRef<Path>) -> Self {
         Self(Settings { control: Some(folder.as_ref().to_path_buf()), ..self.0 })
     }
 
-    /// Begins paused and goes by the program's steps ([`Session::step`]). The active steps of each
-    /// repetition are a window of the recording, which holds nothing else.
+    /// Starts paused and follows the program's steps ([`Session::step`]). The active steps of each
+    /// repetition are a window of the recording, which contains nothing else.
     pub fn schedule(self, schedule: Schedule) -> Self {
         Self(Settings { paused: true, schedule: Some(schedule), ..self.0 })
     }
 
-    /// What the reference of several nodes shows now, ns since the Unix epoch; None while that is
-    /// not known. With `probe-sync` it is `GlobalClock::now_ns` of the page that a run keeps
-    /// (`--clock-page`). It is called on threads of the recorder's.
+    /// Sets the function that returns the current reference time of several nodes, ns since the
+    /// Unix epoch; `None` while it is unknown. With `probe-sync` it is `GlobalClock::now_ns` of the
+    /// page that a run keeps (`--clock-page`). It is called on threads of the recorder.
     pub fn reference(self, now: impl Fn() -> Option<i64> + Send + Sync + 'static) -> Self {
         Self(Settings { reference: Some(Reference::of(now)), ..self.0 })
     }
 
-    /// Records this span of the reference clock alone (ns since the Unix epoch), and what is asked
-    /// for afterwards: events that begin and end within. All nodes that are told the same record
-    /// the same; each errs by what its reference does.
+    /// Records only this span of the reference clock (ns since the Unix epoch), and those requested
+    /// afterwards: events that begin and end within. All nodes that receive the same span record
+    /// the same one; each is wrong by its reference's error.
     pub fn window(self, from_ns: i64, to_ns: i64) -> Self {
         Self(Settings { paused: true, window_ns: Some([from_ns, to_ns]), ..self.0 })
     }
 
-    /// The system clock that the recording is tied to is this one, laid over the real one: for
-    /// tests whose nodes are one machine's processes. The recording says so
-    /// (`Facts::virtual_clock`).
+    /// Lays this virtual clock over the system clock to which the recording is tied: for tests
+    /// whose nodes are processes of one machine. The recording states it (`Facts::virtual_clock`).
     pub fn virtual_clock(self, clock: SkewedClock) -> Self {
         Self(Settings { virtual_clock: clock, ..self.0 })
     }
 
-    /// Takes memory, makes the file, chooses the clock, so that [`Prepared::start`] is cheap.
+    /// Allocates memory, creates the file and chooses the clock, so that [`Prepared::start`] is
+    /// cheap.
     ///
     /// # Errors
-    /// As of [`Builder::start`].
+    /// Errors of [`Builder::start`].
     #[track_caller]
     pub fn prepare(self) -> Result<Prepared, Error> {
         self.check()?;
         Prepared::of(self.0, Location::caller())
     }
 
-    /// Begins to record.
+    /// Starts recording.
     ///
     /// # Errors
-    /// Whatever cannot be: no kinds, a session of the process that is under way
-    /// ([`Error::AlreadyRecording`], naming where it was started), a file that is there or has no
-    /// room, a clock that is none, a folder in which no socket can be.
+    /// Fails if there are no kinds, if a session of the process is running
+    /// ([`Error::AlreadyRecording`], with where it was started), if the file exists or there is no
+    /// space, if the clock is not usable, or if the folder cannot contain a socket.
     #[track_caller]
     pub fn start(self) -> Result<Session, Error> {
         self.prepare()?.start()
     }
 
-    /// The policy as it is set now.
+    /// Returns the policy as set so far.
     pub(super) fn present_policy(&self) -> Policy {
         self.0.policy
     }
 
-    /// Begins paused, or not.
+    /// Sets whether it starts paused.
     pub(super) fn paused_if(self, paused: bool) -> Self {
         Self(Settings { paused, ..self.0 })
     }

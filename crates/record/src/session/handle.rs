@@ -21,8 +21,8 @@ use crate::read::{Recording, Source};
 use crate::thread::exclusive::Exclusive;
 use crate::thread::sync;
 
-/// A session. Dropped without [`Session::finish`] it ends all the same; what its file holds is
-/// whole.
+/// A session. Dropping it without [`Session::finish`] also ends it; the content of its file is
+/// complete.
 #[derive(Debug)]
 pub struct Session {
     pub(super) live: Arc<Live>,
@@ -32,15 +32,15 @@ pub struct Session {
 }
 
 impl Session {
-    /// How each backend stands.
+    /// Returns the state of each backend.
     pub fn backends(&self) -> Vec<BackendStatus> {
         self.live.backends.status()
     }
 
-    /// Ends it: the recording, whole.
+    /// Ends the session and returns the complete recording.
     ///
     /// # Errors
-    /// [`Error::NotRecording`] in a forked child; what reading the recording back meets.
+    /// [`Error::NotRecording`] in a forked child; errors of reading the recording back.
     pub fn finish(mut self) -> Result<Recording, Error> {
         self.live.own()?;
         self.end();
@@ -54,7 +54,7 @@ impl Session {
         Recording::of(source)
     }
 
-    /// What has been recorded until now, as a copy; the session goes on.
+    /// Returns a copy of what has been recorded so far; the session continues.
     ///
     /// # Errors
     /// [`Error::NotRecording`] in a forked child.
@@ -62,8 +62,8 @@ impl Session {
         self.live.snapshot()
     }
 
-    /// Stops recording until [`Session::resume`], whatever a schedule says; a window that was
-    /// agreed on is given up. Scopes that are open end as they do.
+    /// Pauses recording until [`Session::resume`], whatever a schedule states; an agreed window is
+    /// cancelled. Open scopes end as usual.
     ///
     /// # Errors
     /// [`Error::NotRecording`] in a forked child.
@@ -71,7 +71,7 @@ impl Session {
         self.live.set_recording(false)
     }
 
-    /// Goes on.
+    /// Resumes recording.
     ///
     /// # Errors
     /// [`Error::NotRecording`] in a forked child.
@@ -79,17 +79,17 @@ impl Session {
         self.live.set_recording(true)
     }
 
-    /// Whether it records now.
+    /// Returns true if it is recording.
     pub fn is_recording(&self) -> bool {
         self.live.is_recording()
     }
 
-    /// The next step of its schedule begins. What that is, and which repetition is whole with it:
-    /// its events are [`Recording::window`] of that number, in a [`Session::snapshot`] now or at
-    /// the end.
+    /// Begins the next step of its schedule. Returns the kind of the step, and the repetition that
+    /// is completed by it: its events are [`Recording::window`] with that number, in a
+    /// [`Session::snapshot`] now or at the end.
     ///
     /// # Errors
-    /// [`Error::Setting`] where it was given none to go by, or there is no room for another window;
+    /// [`Error::Setting`] if it has no schedule, or there is no room for another window;
     /// [`Error::NotRecording`] in a forked child.
     pub fn step(&self) -> Result<Step, Error> {
         self.live.step()
@@ -99,48 +99,48 @@ impl Session {
     /// [`Builder::window`](crate::Builder::window) does.
     ///
     /// # Errors
-    /// [`Error::Setting`] where it is too late, another one is agreed on, or the session knows no
+    /// [`Error::Setting`] if it is too late, another one is agreed, or the session has no
     /// reference; [`Error::AlreadyRecording`]; [`Error::NotRecording`] in a forked child.
     pub fn record_window(&self, from_ns: i64, to_ns: i64) -> Result<(), Error> {
         self.live.arrange([from_ns, to_ns])
     }
 
-    /// The socket at which it is asked from outside.
+    /// Returns its control socket.
     pub fn socket(&self) -> Option<&std::path::Path> {
         self.control.as_ref().map(Server::path)
     }
 
-    /// How it stands.
+    /// Returns its counts.
     pub fn counts(&self) -> Counts {
         Counts::of(&self.live.core)
     }
 
-    /// Its configuration and how it stands.
+    /// Returns its configuration and state.
     pub fn standing(&self) -> Standing {
         Standing::of(&self.live.core)
     }
 
-    /// What it lets other threads do; for a session of one thread they adopt it.
+    /// Returns a handle by which other threads can join a session of one thread.
     pub fn adopter(&self) -> Adopter {
         Adopter { core: Arc::clone(&self.live.core), owner: self.live.owner }
     }
 
-    /// What was chosen, and why, a line each.
+    /// Returns what was chosen, and why, one line each.
     pub fn choices(&self) -> &[String] {
         &self.choices
     }
 
-    /// The file that it records into.
+    /// Returns the file that it records into.
     pub fn path(&self) -> Option<&std::path::Path> {
         self.live.core.region.file().map(|(_, path)| path)
     }
 
-    /// Its reach.
+    /// Returns its reach.
     pub fn reach(&self) -> Reach {
         self.live.core.reach
     }
 
-    /// Takes it off the list; the last events are whole when this returns.
+    /// Removes it from the list; the last events are complete when this returns.
     fn end(&mut self) {
         let (Some(mut helper), control) = (self.helper.take(), self.control.take()) else { return };
         let Ok(registry) = self.live.own() else {
@@ -178,12 +178,12 @@ impl Drop for Session {
 #[derive(Clone, Debug)]
 pub struct Adopter {
     core: Arc<Core>,
-    /// The process that started it.
+    /// Process that started the session.
     owner: u32,
 }
 
 impl Adopter {
-    /// This thread's events are recorded, too, until the guard is dropped.
+    /// Records this thread's events too, until the guard is dropped.
     pub fn adopt(&self) -> Adopted {
         let serial = sync::attached().map_or(0, |block| block.serial.get());
         self.change(|members| members.push(serial));

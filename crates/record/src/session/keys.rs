@@ -18,7 +18,7 @@ impl Builder {
     /// `pair_period`, `threads`, `keep`, `details` (true, false), `rank`, `paused` (true, false).
     ///
     /// # Errors
-    /// [`Error::Setting`] names the setting, and what it may be.
+    /// [`Error::Setting`] names the setting and its valid values.
     pub fn set(self, key: &str, value: &str) -> Result<Self, Error> {
         let Some(name) = KEYS.into_iter().find(|known| *known == key) else {
             let reason = format!("`{key}` is not a setting; the settings are {}", KEYS.join(", "));
@@ -86,7 +86,7 @@ fn with_bytes(policy: Policy, bytes: usize) -> Policy {
     }
 }
 
-/// A number with its unit, split.
+/// Splits a number from its unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let number: f64 = text[..end].parse().ok()?;
@@ -141,7 +141,7 @@ const UNITS_OF_BYTES: [(&str, f64); 8] = [
     ("GiB", 1073741824.0),
 ];
 
-/// How often a stream appends unless it is said.
+/// Default interval at which a stream appends.
 const STREAM_PERIOD: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

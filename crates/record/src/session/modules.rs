@@ -13,14 +13,14 @@ use crate::active::registry::Registry;
 use crate::memory::gate;
 use crate::thread::exclusive::Exclusive;
 
-/// A file that is mapped.
+/// A mapped file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Module {
-    /// Its path.
+    /// Path of the file.
     pub path: String,
-    /// What its own addresses are shifted by.
+    /// Shift of its addresses.
     pub bias: u64,
-    /// Where what can be run of it begins and ends.
+    /// Start and end of its executable part.
     pub span: [u64; 2],
 }
 

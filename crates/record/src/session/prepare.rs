@@ -30,8 +30,8 @@ use crate::thread::block::LANES;
 use crate::thread::define;
 use crate::thread::exclusive::Exclusive;
 
-/// A session that has all it needs and records nothing yet. Dropped without [`Prepared::start`] it
-/// leaves no file.
+/// A session that has all resources but records nothing yet. Dropping it without
+/// [`Prepared::start`] leaves no file.
 #[derive(Debug)]
 pub struct Prepared {
     // The order matters: the session ends before its file goes.
@@ -75,11 +75,11 @@ impl Prepared {
         Ok(Self { session: Session { live, helper: Some(helper), control, choices }, remove, settings })
     }
 
-    /// Begins to record.
+    /// Starts recording.
     ///
     /// # Errors
-    /// [`Error::AlreadyRecording`] where another session has begun since; [`Error::NotRecording`]
-    /// in a forked child.
+    /// [`Error::AlreadyRecording`] if another session has begun since; [`Error::NotRecording`] in a
+    /// forked child.
     pub fn start(self) -> Result<Session, Error> {
         let Self { mut session, mut remove, settings } = self;
         enter_list(&session.live, &settings)?;
@@ -95,7 +95,7 @@ impl Prepared {
         Ok(session)
     }
 
-    /// What was chosen, and why, a line each.
+    /// Returns what was chosen, and why, one line each.
     pub fn choices(&self) -> &[String] {
         self.session.choices()
     }

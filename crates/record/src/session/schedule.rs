@@ -5,48 +5,49 @@
 //! read; `repeat` 0 repeats until the session ends. The active steps of each repetition form one
 //! window of the recording (`Recording::windows`, `Recording::window`).
 
-/// Numbers of steps. Step 0 begins with the session, the next one with each `Session::step`.
+/// A schedule by numbers of steps. Step 0 begins with the session, the next one with each
+/// `Session::step`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// Steps that are skipped once, at first.
+    /// Steps skipped once, at the beginning.
     pub skip_first: u64,
-    /// Steps that each repetition waits.
+    /// Steps to wait in each repetition.
     pub wait: u64,
-    /// Steps that it then warms up.
+    /// Steps of warm-up after that.
     pub warmup: u64,
-    /// Steps that it then records; at least 1.
+    /// Steps recorded after that; at least 1.
     pub active: u64,
-    /// Repetitions; 0: until the session ends.
+    /// Number of repetitions; 0: until the session ends.
     pub repeat: u64,
 }
 
-/// What a step is.
+/// Kind of a step.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// Not recorded.
     #[default]
     Idle,
-    /// Recorded and left out.
+    /// Recorded, but omitted.
     WarmUp,
     /// Recorded.
     Active,
 }
 
-/// The step that begins.
+/// A step that begins.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Its number; the first after the session's start is 1.
+    /// Number of the step; the first after the session's start is 1.
     pub number: u64,
-    /// What it is.
+    /// Kind of the step.
     pub phase: Phase,
-    /// The repetition that it belongs to, counted from 0.
+    /// Its repetition, counted from 0.
     pub repetition: Option<u64>,
-    /// The repetition whose last active step has just ended: its window is whole.
+    /// The repetition whose last active step has just ended, so that its window is complete.
     pub completed: Option<u64>,
 }
 
 impl Schedule {
-    /// What is wrong with it.
+    /// Returns what is wrong with the schedule, if anything.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let parts = [self.skip_first, self.wait, self.warmup, self.active, self.repeat];
         if self.active == 0 {
@@ -58,7 +59,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// A step by its number.
+    /// Returns a step by its number.
     pub(super) fn step(&self, number: u64) -> Step {
         let (phase, repetition) = self.phase(number);
         let before = number.checked_sub(1).map(|before| self.phase(before));
@@ -86,15 +87,15 @@ impl Schedule {
     }
 }
 
-/// Sums and products of steps stay far below the limit of numbers.
+/// Limit that keeps sums and products of steps far below overflow.
 const STEPS_MAX: u64 = 1_000_000_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Letters: `-` idle, `w` warm-up, `A` active, `|` before a step with which a repetition is
-    /// complete.
+    /// Characters: `-` idle, `w` warm-up, `A` active, `|` before a step that completes a
+    /// repetition.
     fn check(schedule: Schedule, expected: &str) {
         let mut said = String::new();
         for number in 0..expected.chars().filter(|letter| *letter != '|').count() as u64 {

@@ -12,25 +12,25 @@ use crate::backend::Shared;
 use crate::clock::RecordClock;
 use crate::kind::Kinds;
 
-/// What becomes of events when a session's memory is full.
+/// What happens to events when a session's memory is full.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// New ones are dropped, and counted.
+    /// New events are dropped and counted.
     DropNewest {
-        /// Bytes of the session, definitions and all.
+        /// Size of the session including definitions, bytes.
         bytes: usize,
     },
-    /// The oldest are overwritten: a flight recorder.
+    /// The oldest events are overwritten: a flight recorder.
     Flight {
-        /// Bytes of the session.
+        /// Size of the session, bytes.
         bytes: usize,
     },
-    /// A thread appends them to the session's file, which `Builder::spill` names. New ones are
-    /// dropped, and counted, where it does not keep up.
+    /// A thread appends events to the session's file, which is set by `Builder::spill`. New events
+    /// are dropped and counted if it does not keep up.
     Stream {
-        /// Bytes between the recording threads and the file.
+        /// Size of the buffer between the recording threads and the file, bytes.
         bytes: usize,
-        /// How often it appends.
+        /// Interval of appending.
         every: Duration,
     },
 }

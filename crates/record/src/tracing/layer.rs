@@ -17,25 +17,26 @@ use crate::event::{self, FlowPlace, Scope, Span, correlate};
 use crate::kind::Kind;
 use crate::site::Site;
 
-/// Of which spans the whole life is recorded, beside their scopes.
+/// Spans whose whole lifetime is recorded, in addition to their scopes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Lives {
-    /// Those of places whose spans were seen to be entered more than once, or on other threads.
+    /// Those of callsites whose spans were entered more than once, or on other threads.
     #[default]
     Learned,
-    /// All.
+    /// All spans.
     All,
-    /// None.
+    /// No spans.
     None,
 }
 
 /// Records spans and events of the crate `tracing`.
 #[derive(Debug)]
 pub struct RecordLayer {
-    /// Kept as long as the program runs, as a subscriber is.
+    /// Never freed, like a subscriber.
     callsites: &'static Callsites,
     lives: Lives,
-    /// Spans that have state among the registry's extensions; while there is none it is not asked.
+    /// Number of spans with state among the registry's extensions; while it is zero, the registry
+    /// is not asked.
     kept: AtomicU64,
 }
 
@@ -67,7 +68,7 @@ impl State {
 }
 
 impl RecordLayer {
-    /// Spans and events of the kind `User`.
+    /// Creates a layer that records spans and events with the kind `User`.
     pub fn new() -> Self {
         Self {
             callsites: Box::leak(Box::new(Callsites::of(Kind::User))),
@@ -76,12 +77,12 @@ impl RecordLayer {
         }
     }
 
-    /// Of another kind.
+    /// Sets another kind.
     pub fn kind(self, kind: Kind) -> Self {
         Self { callsites: Box::leak(Box::new(Callsites::of(kind))), ..self }
     }
 
-    /// Of which spans the whole life is recorded.
+    /// Sets which spans' whole lifetime is recorded.
     pub fn lives(self, lives: Lives) -> Self {
         Self { lives, ..self }
     }

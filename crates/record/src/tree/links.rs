@@ -10,41 +10,39 @@ use super::{FORWARD_THREAD, SEQUENCE_NUMBER, Tree};
 use crate::kind::Kind;
 use crate::read::What;
 
-/// An event of another track than a thread's, as of a device.
+/// An event on another track than that of a thread, such as of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Foreign {
-    /// The track, as "GPU 0 stream 7".
+    /// Name of the track, such as "GPU 0 stream 7".
     pub track: String,
-    /// What it is called.
+    /// Name of the event.
     pub name: String,
-    /// When it began and ended, on the clock of the trees.
+    /// Start and end, on the clock of the trees.
     pub span: [i64; 2],
-    /// The id of its launch.
+    /// Id of its launch.
     pub correlation: u64,
 }
 
-/// A node, by the place of its tree and its own.
+/// A node: the index of its tree, and its own.
 pub type At = (usize, usize);
 
-/// Pairs over threads.
+/// Pairs of events across threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Links {
-    /// By event of a device, in the order in which they were given: the innermost scope that has
-    /// its id.
+    /// For each device event, in the order given: the innermost scope with its id.
     pub launches: Vec<Option<At>>,
-    /// The same of events of devices that are in the recording itself: what launched it, and the
-    /// event.
+    /// For device events in the recording itself: the launch, and the event.
     pub device_events: Vec<(At, At)>,
-    /// Those whose launch is not there.
+    /// Number of device events without a launch in the recording.
     pub device_alone: u64,
-    /// Forward call and backward call.
+    /// Forward and backward calls.
     pub backward: Vec<(At, At)>,
-    /// Backward calls whose forward call is not there.
+    /// Number of backward calls without a forward call in the recording.
     pub backward_alone: u64,
 }
 
 impl Links {
-    /// Finds all of a recording.
+    /// Finds all links of a recording.
     pub fn of(trees: &[Tree], foreign: &[Foreign]) -> Self {
         let mut by_id: HashMap<u64, At> = HashMap::new();
         let mut forward: HashMap<(u64, i64), At> = HashMap::new();

@@ -23,17 +23,17 @@ pub use links::{At, Foreign, Links};
 pub use place::{Placed, Placer, Unplaced};
 pub use whole::{Node, Tree};
 
-/// Something on a thread.
+/// An item on a thread.
 #[derive(Copy, Clone, Debug)]
 pub enum Item<'a> {
-    /// That was recorded.
+    /// A recorded event.
     Event(&'a Event<'a>),
     /// A scope that had not ended when the recording did.
     Open(&'a OpenScope),
 }
 
 impl Item<'_> {
-    /// What it is called.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         match self {
             Self::Event(event) => event.name(),
@@ -41,7 +41,7 @@ impl Item<'_> {
         }
     }
 
-    /// Its kind.
+    /// Returns the kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Event(event) => event.kind(),
@@ -49,7 +49,7 @@ impl Item<'_> {
         }
     }
 
-    /// What happened; the end of a scope that had none is 0.
+    /// Returns the content; the end of a scope without one is 0.
     pub fn what(&self) -> What {
         match self {
             Self::Event(event) => event.what,
@@ -57,7 +57,7 @@ impl Item<'_> {
         }
     }
 
-    /// Takes its arguments one by one.
+    /// Calls `each` for every argument.
     pub fn each_argument(&self, mut each: impl FnMut(&str, &ArgumentValue)) {
         match self {
             Self::Event(event) => event.arguments().for_each(|(key, value)| each(key, &value)),
@@ -66,12 +66,12 @@ impl Item<'_> {
     }
 }
 
-/// Gives every event of a thread with its place, in the order of their ends, the innermost of the
-/// open scopes last but for those around it. `clock` puts ticks on the wanted clock, and must not
-/// turn their order round.
+/// Passes every event of a thread with its place, in the order of their ends; the innermost of the
+/// open scopes come last, followed only by those around them. `clock` maps ticks to the requested
+/// clock, and must keep their order.
 ///
 /// # Errors
-/// Those of `each`; those of [`Recording::visit`].
+/// Errors of `each`, and of [`Recording::visit`].
 pub fn walk<E: From<Error>>(
     recording: &Recording,
     thread: &Thread,
@@ -114,9 +114,8 @@ fn aside_of_all(event: Unplaced) -> Placed {
     Placed { number: 0, parent: None, depth: 0, start, end: end.max(start), own: 0 }
 }
 
-/// Names of the argument by which a backward call tells which forward call it belongs to; the
-/// second is Kineto's.
+/// Names of the argument by which a backward call refers to its forward call; the second is
+/// Kineto's.
 pub const SEQUENCE_NUMBER: [&str; 2] = ["sequence_number", "Sequence number"];
-/// Names of the argument by which a backward call tells the system's number of the thread on which
-/// that was; the second is Kineto's.
+/// Names of the argument with the thread id of the forward call; the second is Kineto's.
 pub const FORWARD_THREAD: [&str; 2] = ["forward_thread", "Fwd thread id"];

@@ -19,34 +19,34 @@
 //! Times of one thread are in order as they are recorded, so that all this moves them only where a
 //! map holds them back, or a clock is coarser than events are short; by 1 ns each then.
 
-/// Where an event stands.
+/// Place of an event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Its number on its thread; a parent's number is less than its children's, but for the first
-    /// of them.
+    /// Number on its thread; a parent's number is less than its children's, except the first of
+    /// them.
     pub number: u64,
-    /// The scope around it.
+    /// The enclosing scope.
     pub parent: Option<u64>,
-    /// How many scopes were open around it.
+    /// Number of enclosing open scopes.
     pub depth: u32,
-    /// When it began, on whatever clock the times are that were given.
+    /// Start, on the clock of the times given.
     pub start: i64,
-    /// When it ended.
+    /// End, on the clock of the times given.
     pub end: i64,
-    /// Its length without its children's.
+    /// Length without that of its children.
     pub own: i64,
 }
 
-/// What is to be placed.
+/// An event to be placed.
 #[derive(Copy, Clone, Debug)]
 pub struct Unplaced {
-    /// How many scopes were open around it.
+    /// Number of enclosing open scopes.
     pub depth: u32,
-    /// When it began and ended, ticks.
+    /// Start and end, ticks.
     pub ticks: [u64; 2],
-    /// The same on the wanted clock.
+    /// Start and end on the requested clock.
     pub times: [i64; 2],
-    /// It can have children.
+    /// True if it can have children.
     pub is_scope: bool,
 }
 
@@ -80,7 +80,7 @@ struct Children {
 }
 
 impl Placer {
-    /// The next event.
+    /// Places the next event.
     pub fn place(&mut self, event: Unplaced) -> Placed {
         let depth = event.depth.min(DEPTH_MAX) as usize;
         let children = self.children(depth, &event);
@@ -118,8 +118,8 @@ impl Placer {
         placed
     }
 
-    /// Something that takes no room among the others, as a value of a counter, or the mark of a
-    /// loss.
+    /// Places an event that takes no room among the others, such as a counter value or the mark of
+    /// a loss.
     pub fn aside(&mut self, event: Unplaced) -> Placed {
         let depth = event.depth.min(DEPTH_MAX) as usize;
         self.waiting.truncate(depth);

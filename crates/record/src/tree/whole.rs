@@ -12,42 +12,42 @@ use crate::read::{ArgumentValue, Recording, Thread, Track, What};
 /// An event in a tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What it is called.
+    /// Name of the event.
     pub name: String,
-    /// Its kind.
+    /// Kind of the event.
     pub kind: Kind,
-    /// What happened, in ticks.
+    /// Content of the event, in ticks.
     pub what: What,
-    /// The recording ended before it did.
+    /// True if the recording ended before the event did.
     pub open: bool,
-    /// Where it stands, on the caller's clock.
+    /// Its place, on the caller's clock.
     pub placed: Placed,
-    /// The scope around it, by its place in [`Tree::nodes`]; None at the outermost level, or where
-    /// that scope was lost.
+    /// Index of the enclosing scope in [`Tree::nodes`]; `None` at the outermost level, or if that
+    /// scope was lost.
     pub parent: Option<usize>,
-    /// Its arguments.
+    /// Arguments of the event.
     pub arguments: Vec<(String, ArgumentValue)>,
 }
 
 /// All events of a thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tree {
-    /// The thread, by its number in the recording.
+    /// Serial number of the thread in the recording.
     pub serial: u32,
-    /// The system's number of it.
+    /// Thread id of the system.
     pub tid: u64,
-    /// The queue of a device that it stands for, if it is no thread of the program.
+    /// The device queue that it represents, if it is not a thread of the program.
     pub device: Option<Track>,
-    /// Events in the order of their ends: children before the scope around them.
+    /// Events in the order of their ends: children before the enclosing scope.
     pub nodes: Vec<Node>,
 }
 
 impl Tree {
-    /// Reads a thread whole. `clock` puts ticks on the wanted clock, and must not turn their order
-    /// round.
+    /// Reads all events of a thread. `clock` maps ticks to the requested clock, and must keep their
+    /// order.
     ///
     /// # Errors
-    /// Those of [`Recording::visit`].
+    /// Errors of [`Recording::visit`].
     pub fn of(recording: &Recording, thread: &Thread, clock: impl FnMut(u64) -> i64) -> Result<Self, Error> {
         let device = thread.device.clone();
         let mut tree = Self { serial: thread.serial, tid: thread.tid, device, nodes: Vec::new() };
@@ -67,14 +67,15 @@ impl Tree {
         Ok(tree)
     }
 
-    /// What is directly within a scope, or on the outermost level, by places in [`Self::nodes`].
+    /// Returns the direct children of a scope, or the outermost level, as indices into
+    /// [`Self::nodes`].
     pub fn children(&self, parent: Option<usize>) -> impl Iterator<Item = usize> {
         self.nodes.iter().enumerate().filter(move |(_, node)| node.parent == parent).map(|(at, _)| at)
     }
 }
 
 impl Node {
-    /// The value of the first argument that has one of these names, as a whole number.
+    /// Returns the value of the first argument that has one of these names, as an integer.
     pub fn number(&self, names: &[&str]) -> Option<i64> {
         let found = self.arguments.iter().find(|(key, _)| names.contains(&key.as_str()))?;
         match &found.1 {

@@ -5,9 +5,9 @@ use crate::event::{OF_SITE, Scope};
 use crate::site::Site;
 use crate::thread::sync;
 
-/// A forward call: its number on this thread, and its debug handle if it has one. The site's first
-/// two keys are those of [`keys::SEQUENCE_NUMBER`](super::keys::SEQUENCE_NUMBER) and
-/// [`keys::DEBUG_HANDLE`](super::keys::DEBUG_HANDLE), as [`forward!`](crate::forward) makes it.
+/// Begins a forward call with its number on this thread and, if any, its debug handle. The site's
+/// first two keys are those of [`keys::SEQUENCE_NUMBER`](super::keys::SEQUENCE_NUMBER) and
+/// [`keys::DEBUG_HANDLE`](super::keys::DEBUG_HANDLE), as created by [`forward!`](crate::forward).
 pub fn forward(site: &'static Site, sequence_number: i64, debug_handle: Option<i64>) -> Scope {
     match debug_handle {
         None => Scope::enter_with(site, &((OF_SITE, &sequence_number), ())),
@@ -15,23 +15,23 @@ pub fn forward(site: &'static Site, sequence_number: i64, debug_handle: Option<i
     }
 }
 
-/// The backward call of a forward call: its number there, and the system's number of that thread
+/// Begins the backward call of a forward call, given the number there and the thread id
 /// ([`thread_number`]). The site's first two keys are those of
 /// [`keys::SEQUENCE_NUMBER`](super::keys::SEQUENCE_NUMBER) and
-/// [`keys::FORWARD_THREAD`](super::keys::FORWARD_THREAD), as [`backward!`](crate::backward) makes
-/// it.
+/// [`keys::FORWARD_THREAD`](super::keys::FORWARD_THREAD), as created by
+/// [`backward!`](crate::backward).
 pub fn backward(site: &'static Site, sequence_number: i64, forward_thread: u64) -> Scope {
     Scope::enter_with(site, &((OF_SITE, &sequence_number), ((1 | OF_SITE, &forward_thread), ())))
 }
 
-/// The system's number of this thread, for [`backward`] on another one. 0 where the thread is about
+/// Returns the thread id of this thread, for [`backward`] on another one. 0 if the thread is about
 /// to end.
 pub fn thread_number() -> u64 {
     sync::attached().map_or(0, |block| block.tid.get())
 }
 
-/// A forward call until the end of the block: `let _forward = forward!("linear", sequence);`, with
-/// a debug handle `forward!("linear", sequence, handle)`.
+/// Opens a forward call until the end of the block: `let _forward = forward!("linear", sequence);`,
+/// with a debug handle `forward!("linear", sequence, handle)`.
 #[macro_export]
 macro_rules! forward {
     ($name:literal, $sequence:expr $(, $handle:expr)? $(,)?) => {{
@@ -44,8 +44,8 @@ macro_rules! forward {
     }};
 }
 
-/// A backward call until the end of the block:
-/// `let _backward = backward!("linear", sequence, forward_thread);`.
+/// Opens a backward call until the end of the block: `let _backward = backward!("linear", sequence,
+/// forward_thread);`.
 #[macro_export]
 macro_rules! backward {
     ($name:literal, $sequence:expr, $thread:expr $(,)?) => {{

@@ -10,35 +10,35 @@ use crate::kind::Kind;
 use crate::site::Site;
 use crate::value::{Listed, Value};
 
-/// An operation.
+/// A collective operation or message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Collective {
-    /// Everybody gets the sum, or another reduction, of all.
+    /// All ranks receive the sum, or another reduction, of all data.
     AllReduce,
-    /// Everybody gets what all have.
+    /// All ranks receive the data of all.
     AllGather,
-    /// Everybody gets a part of the reduction of all.
+    /// Each rank receives a part of the reduction of all data.
     ReduceScatter,
-    /// Everybody gets a part of what each has.
+    /// Each rank receives a part of each rank's data.
     AllToAll,
-    /// Everybody waits for all.
+    /// All ranks wait for all.
     Barrier,
-    /// All get what the root has.
+    /// All ranks receive the root's data.
     Broadcast,
-    /// Each gets its part of what the root has.
+    /// Each rank receives its part of the root's data.
     Scatter,
-    /// The root gets the reduction of all.
+    /// The root receives the reduction of all data.
     Reduce,
-    /// The root gets what all have.
+    /// The root receives the data of all.
     Gather,
-    /// A message goes.
+    /// A message is sent.
     Send,
-    /// A message comes.
+    /// A message is received.
     Receive,
 }
 
 impl Collective {
-    /// All, in the order of their numbers for C.
+    /// All operations, in the order of their numbers for C.
     pub const ALL: [Self; 11] = [
         Self::AllReduce,
         Self::AllGather,
@@ -53,7 +53,7 @@ impl Collective {
         Self::Receive,
     ];
 
-    /// Its name in recordings and traces.
+    /// Returns its name in recordings and traces.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
@@ -70,43 +70,43 @@ impl Collective {
         }
     }
 
-    /// That of a number in [`Collective::ALL`].
+    /// Returns the operation with a number in [`Collective::ALL`].
     pub fn of_number(number: u32) -> Option<Self> {
         Self::ALL.get(number as usize).copied()
     }
 }
 
-/// What a rank states of its part; what it does not know it leaves out.
+/// A rank's part in an operation; unknown values are omitted.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Part<'a> {
     /// Name of the group.
     pub group: Option<&'a str>,
     /// Ranks of the group, in order, as a JSON list.
     pub ranks: Option<&'a str>,
-    /// How many they are.
+    /// Number of ranks in the group.
     pub group_size: Option<u64>,
-    /// The operation's number in its group, the same on all its ranks.
+    /// Number of the operation in its group, equal on all its ranks.
     pub sequence: Option<u64>,
-    /// The type of elements.
+    /// Type of the elements.
     pub dtype: Option<&'a str>,
-    /// Elements that go in on this rank.
+    /// Number of elements that this rank sends.
     pub sent: Option<u64>,
-    /// Elements that come out on this rank.
+    /// Number of elements that this rank receives.
     pub received: Option<u64>,
-    /// The root's rank.
+    /// Rank of the root.
     pub root: Option<u64>,
-    /// The rank that a message comes from.
+    /// Rank that sends a message.
     pub source: Option<u64>,
-    /// The rank that it goes to.
+    /// Rank that receives a message.
     pub destination: Option<u64>,
 }
 
-/// The place of all parts of an operation that are stated by [`enter`].
+/// Returns the site of all parts of an operation that are recorded by [`enter`].
 pub fn site_of(operation: Collective) -> &'static Site {
     &SITES[operation as usize]
 }
 
-/// This rank's part begins; it ends with the scope.
+/// Begins this rank's part, which ends with the scope.
 pub fn enter(operation: Collective, part: &Part<'_>) -> Scope {
     let site = site_of(operation);
     if !crate::event::is_wanted(site) {
@@ -116,7 +116,7 @@ pub fn enter(operation: Collective, part: &Part<'_>) -> Scope {
     Scope::enter_with(site, &Listed(count, |at: usize| stated[at]))
 }
 
-/// What is stated, one behind the other, by places among [`KEYS`].
+/// Returns the known values in order, by places among [`KEYS`].
 fn stated<'a>(part: &Part<'a>, operation: &'a str) -> ([(u32, Value<'a>); KEYS.len()], usize) {
     let number = |number: Option<u64>| number.map(Value::Unsigned);
     let all = [
@@ -174,10 +174,10 @@ static SITES: [Site; Collective::ALL.len()] = [
     site(Collective::Receive),
 ];
 
-/// This rank's part in an operation, until the end of the block:
-/// `let _reduce = collective!(AllReduce, group = "dp", sequence = 9, sent = 1024, dtype = "bf16", shapes = || shapes_of(&x));`.
-/// The operation is one of [`Collective`](crate::typed::Collective); the arguments that others
-/// understand are those of [`keys`](crate::typed::keys).
+/// Opens this rank's part in an operation, until the end of the block: `let _reduce =
+/// collective!(AllReduce, group = "dp", sequence = 9, sent = 1024, dtype = "bf16", shapes = ||
+/// shapes_of(&x));`. The operation is one of [`Collective`](crate::typed::Collective); the
+/// arguments that readers understand are those of [`keys`](crate::typed::keys).
 #[macro_export]
 macro_rules! collective {
     ($operation:ident $(, $($rest:tt)*)?) => {{

@@ -7,19 +7,19 @@ use crate::kind::Kind;
 use crate::site::Site;
 use crate::value::{Listed, Value};
 
-/// What happened.
+/// Kind of a memory event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryEvent {
     /// Memory was allocated.
     Allocate,
-    /// It was freed.
+    /// Memory was freed.
     Free,
-    /// There was not so much.
+    /// An allocation failed for lack of memory.
     OutOfMemory,
 }
 
 impl MemoryEvent {
-    /// Its name in recordings.
+    /// Returns its name in recordings.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allocate => "allocate",
@@ -29,22 +29,22 @@ impl MemoryEvent {
     }
 }
 
-/// How much, where.
+/// Amounts of a memory event.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct MemoryCounts<'a> {
-    /// Where it lies; 0 where it is nowhere.
+    /// Address of the memory; 0 if there is none.
     pub address: u64,
-    /// How much.
+    /// Size, bytes.
     pub bytes: u64,
-    /// On which device: `cpu`, `cuda:0`.
+    /// Device: `cpu`, `cuda:0`.
     pub device: &'a str,
-    /// What is allocated on the device after this.
+    /// Memory allocated on the device afterwards, bytes.
     pub total_allocated: Option<u64>,
-    /// What the allocator holds of the device after this.
+    /// Memory reserved from the device by the allocator afterwards, bytes.
     pub total_reserved: Option<u64>,
 }
 
-/// The place of all events of a sort.
+/// Returns the site of all events of a kind.
 pub fn site_of(event: MemoryEvent) -> &'static Site {
     match event {
         MemoryEvent::Allocate => &ALLOCATE,
@@ -53,7 +53,7 @@ pub fn site_of(event: MemoryEvent) -> &'static Site {
     }
 }
 
-/// Something happened to memory.
+/// Records a memory event.
 pub fn memory(event: MemoryEvent, counts: &MemoryCounts<'_>) {
     let site = site_of(event);
     if !event::is_wanted(site) {
@@ -76,10 +76,9 @@ pub fn memory(event: MemoryEvent, counts: &MemoryCounts<'_>) {
     event::instant(site, &Listed(count, |at: usize| all[at]));
 }
 
-/// Something happened to memory:
-/// `memory!(Allocate, address = pointer, bytes = size, device = "cuda:0", total_allocated = sum)`.
-/// It is one of [`MemoryEvent`](crate::typed::MemoryEvent); the arguments that others understand
-/// are those of [`keys`](crate::typed::keys).
+/// Records a memory event: `memory!(Allocate, address = pointer, bytes = size, device = "cuda:0",
+/// total_allocated = sum)`. The kind is one of [`MemoryEvent`](crate::typed::MemoryEvent); the
+/// arguments that readers understand are those of [`keys`](crate::typed::keys).
 #[macro_export]
 macro_rules! memory {
     ($event:ident $(, $($rest:tt)*)?) => {{

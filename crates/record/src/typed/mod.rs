@@ -16,44 +16,44 @@ pub use backward::{backward, forward, thread_number};
 pub use collective::{Collective, Part, enter as enter_collective, site_of as site_of_collective};
 pub use memory::{MemoryCounts, MemoryEvent, memory, site_of as site_of_memory};
 
-/// What arguments of these events are called.
+/// Keys of these events' arguments.
 pub mod keys {
-    /// Of a collective: its operation, as [`Collective::as_str`](super::Collective::as_str).
+    /// Operation of a collective, as returned by [`Collective::as_str`](super::Collective::as_str).
     pub const COLLECTIVE: &str = "collective";
     /// Name of the group.
     pub const GROUP: &str = "group";
-    /// Its ranks, in order, as JSON.
+    /// Ranks of the group, in order, as JSON.
     pub const RANKS: &str = "ranks";
-    /// How many they are.
+    /// Number of ranks in the group.
     pub const GROUP_SIZE: &str = "group_size";
-    /// The operation's number in its group.
+    /// Number of the operation in its group.
     pub const SEQUENCE: &str = "sequence";
-    /// The type of elements.
+    /// Type of the elements.
     pub const DTYPE: &str = "dtype";
-    /// Elements that go in on this rank.
+    /// Number of elements that this rank sends.
     pub const SENT: &str = "sent";
-    /// Elements that come out on this rank.
+    /// Number of elements that this rank receives.
     pub const RECEIVED: &str = "received";
-    /// The rank that a rooted operation goes out from or comes in to.
+    /// Root of a rooted operation.
     pub const ROOT: &str = "root";
-    /// The rank that a message comes from.
+    /// Rank that sends a message.
     pub const SOURCE: &str = "source";
-    /// The rank that it goes to.
+    /// Rank that receives a message.
     pub const DESTINATION: &str = "destination";
-    /// Of memory: where.
+    /// Address of memory.
     pub const ADDRESS: &str = "address";
-    /// How much.
+    /// Size of memory.
     pub const BYTES: &str = "bytes";
-    /// On which device.
+    /// Device of memory.
     pub const DEVICE: &str = "device";
-    /// What is allocated there then.
+    /// Memory allocated on the device afterwards.
     pub const ALLOCATED: &str = "total_allocated";
-    /// What the allocator holds there then.
+    /// Memory reserved from the device by the allocator afterwards.
     pub const RESERVED: &str = "total_reserved";
-    /// By which a backward call and its forward call know each other.
+    /// Number by which a backward call and its forward call are matched.
     pub const SEQUENCE_NUMBER: &str = "sequence_number";
-    /// The system's number of the thread of the forward call.
+    /// Thread id of the forward call.
     pub const FORWARD_THREAD: &str = "forward_thread";
-    /// By which a compiled program knows where an operator comes from.
+    /// Handle by which a compiled program identifies the origin of an operator.
     pub const DEBUG_HANDLE: &str = "debug_handle";
 }

@@ -41,13 +41,13 @@ impl MarkerSink for Itt {
     }
 }
 
-/// What VTune sets, and the library goes by.
+/// Variable set by VTune, which the library reads.
 const COLLECTOR: &str = "INTEL_LIBITTNOTIFY64";
 
-/// One for the program; a task holds on to it.
+/// Domain of the program, referenced by tasks.
 static DOMAIN: OnceLock<&'static Domain> = OnceLock::new();
 
 thread_local! {
-    /// Tasks that are open, the innermost last. Their order is that of scopes.
+    /// Open tasks, innermost last, in the order of scopes.
     static OPEN: RefCell<Vec<Task<'static>>> = const { RefCell::new(Vec::new()) };
 }

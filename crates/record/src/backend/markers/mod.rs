@@ -20,21 +20,21 @@ pub use itt::Itt;
 #[cfg(feature = "nvtx")]
 pub use nvtx::Nvtx;
 
-/// A tool that is told of scopes, on the thread on which they are.
+/// A tool that receives scopes, on the thread where they occur.
 pub trait MarkerSink: Send + Sync + 'static {
-    /// What it is called in messages.
+    /// Returns the name in messages.
     fn name(&self) -> &str;
 
-    /// Whether it listens.
+    /// Checks whether the tool is listening.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// States why not, and what to do.
     fn is_present(&self) -> Result<(), String>;
 
-    /// A scope begins on this thread, within those that have begun before.
+    /// Begins a scope on this thread, within those that have begun before.
     fn begin(&self, site: &'static Site);
 
-    /// The innermost scope of this thread ends.
+    /// Ends the innermost scope of this thread.
     fn end(&self);
 }
 
@@ -47,7 +47,7 @@ pub struct Markers<S> {
 }
 
 impl<S: MarkerSink> Markers<S> {
-    /// To this tool.
+    /// Creates a forwarder to this tool.
     pub fn to(sink: S) -> Self {
         Self { sink: Arc::new(sink), observer: None, observing: None }
     }

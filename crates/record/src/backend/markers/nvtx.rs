@@ -41,13 +41,13 @@ impl MarkerSink for Nvtx {
     }
 }
 
-/// What `nsys` sets, and the library goes by.
+/// Variable set by `nsys`, which the library reads.
 const TOOL: &str = "NVTX_INJECTION64_PATH";
 
-/// One for the program; a range holds on to it.
+/// Domain of the program, referenced by ranges.
 static DOMAIN: OnceLock<&'static Domain> = OnceLock::new();
 
 thread_local! {
-    /// Ranges that are open, the innermost last. Their order is that of scopes.
+    /// Open ranges, innermost last, in the order of scopes.
     static OPEN: RefCell<Vec<LocalRange<'static>>> = const { RefCell::new(Vec::new()) };
 }
