@@ -59,9 +59,9 @@ fn of_session(path: &Path, all: &BTreeSet<PathBuf>) -> Option<PathBuf> {
 
 /// What tells contents apart.
 struct Content {
-    /// Of what is unpacked, in 32 bits, as gzip states it.
+    /// Size of the unpacked data, modulo 2^32, as gzip states it.
     length: u32,
-    /// Of what is unpacked; none where it was not needed so far.
+    /// Checksum of the unpacked data; `None` if it has not been needed so far.
     checksum: Option<u32>,
 }
 

@@ -7,7 +7,8 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of trace files that this process has read or passed over so far, as they lie on the disk.
+/// Returns the bytes of trace files, as stored on disk, that this process has read or skipped so
+/// far.
 pub fn bytes_read() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }

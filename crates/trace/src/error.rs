@@ -7,88 +7,88 @@ use std::path::{Path, PathBuf};
 
 use crate::words::joined;
 
-/// Everything that can go wrong between reading a trace and proving its causality.
+/// Errors of reading, aligning and writing traces.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     #[error("{path}: cannot {action}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried, as a verb: "open", "read", "write", "rename".
+        /// The attempted operation, as a verb: "open", "read", "write", "rename".
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// A file is not what its format demands.
+    /// A file violates its format.
     #[error("{path}: byte {offset}: {problem}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where, in bytes from its (decompressed) start.
+        /// Byte offset in the (decompressed) file.
         offset: u64,
         /// What is wrong, as a sentence without a full stop.
         problem: String,
     },
-    /// A database is not what it should be, or cannot be read or written.
+    /// A database is invalid, or cannot be read or written.
     #[error("{path}: {problem}")]
     Database {
         /// The file.
         path: PathBuf,
-        /// Which table and row, what is wrong, and what to do.
+        /// The table and row, what is wrong, and what to do.
         problem: String,
     },
-    /// One of several outputs could not be made; others are whole, and stay.
+    /// One of several outputs could not be made; the others are complete and are kept.
     #[error("{source}; {} of {all} outputs were already written and are kept: {}", written.len(), listed(written))]
     Unfinished {
-        /// Outputs that are whole.
+        /// The complete outputs.
         written: Vec<PathBuf>,
-        /// How many there were to be.
+        /// Number of outputs requested.
         all: usize,
-        /// Why another is not there.
+        /// Why the next one is missing.
         source: Box<Error>,
     },
-    /// The traces and the nodes do not go together.
+    /// Traces and nodes do not match.
     #[error("{problem}")]
     Nodes {
-        /// What does not fit, naming traces and nodes.
+        /// What does not match, naming traces and nodes.
         problem: String,
     },
-    /// What was asked for does not go together or cannot be done.
+    /// The request is inconsistent or cannot be fulfilled.
     #[error("{problem}")]
     Request {
         /// Why, as a sentence without a full stop.
         problem: String,
     },
-    /// The collectives of the traces do not carry what was asked of them.
+    /// The collectives in the traces are not sufficient for the request.
     #[error("offsets from collectives: {problem}")]
     Collectives {
         /// What is missing, as a sentence without a full stop.
         problem: String,
     },
-    /// A line of a text file is not what it should be.
+    /// A line of a text file is invalid.
     #[error("{path}: line {line}: {problem}")]
     Line {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// Line number, from 1.
         line: u64,
         /// What is wrong.
         problem: String,
     },
-    /// Events of traces lie outside of what was measured.
+    /// Events of traces lie outside the measured span.
     #[error("{problem}")]
     Outside {
-        /// Which traces, when, and what to do.
+        /// The traces and times, and what to do.
         problem: String,
-        /// How far the farthest event is outside, ns.
+        /// Distance of the farthest event from the measured span, ns.
         beyond_ns: i128,
     },
     /// A node has no offsets.
     #[error("{path}: no offsets for node {node}")]
     NoOffsets {
-        /// Where they should be.
+        /// The file that should contain them.
         path: PathBuf,
         /// The node.
         node: u32,
@@ -98,39 +98,39 @@ pub enum Error {
     Planes {
         /// The node.
         node: u32,
-        /// Which plane, its span, that of the pairs, and what to do.
+        /// The plane, its span, the span of the pairs, and what to do.
         problem: String,
     },
-    /// A node's trace is on a clock that nothing ties to the system clock.
+    /// The trace of a node is on a clock that nothing ties to the system clock.
     #[error("node {node}: {problem}")]
     Untied {
         /// The node.
         node: u32,
-        /// Which clock, what the pairs at hand are of, and what to do.
+        /// The clock, the clock of the available pairs, and what to do.
         problem: String,
     },
-    /// A query over databases failed.
+    /// A query of databases failed.
     #[error("the query failed: {problem}")]
     Query {
-        /// What SQLite said.
+        /// Message of SQLite.
         problem: String,
     },
-    /// A chunk of events does not hold together.
+    /// A chunk of events is inconsistent.
     #[error("a chunk of events: {problem}")]
     Chunk {
-        /// Which table and row, and what is wrong.
+        /// The table and row, and what is wrong.
         problem: String,
     },
-    /// An output is larger than was allowed; whoever asked for it leaves out more and tries again.
+    /// An output exceeds its size limit; the caller omits more and tries again.
     #[error("the output would have {bytes} bytes")]
     OverBudget {
-        /// How many bytes it has.
+        /// Its size, bytes.
         bytes: u64,
     },
-    /// An output does not take what is written.
+    /// An output rejected a write.
     #[error("cannot write the output: {source}")]
     Sink {
-        /// What it said.
+        /// Error of the output.
         source: std::io::Error,
     },
     /// No time map can be made for a node.

@@ -14,15 +14,16 @@ use crate::merge::{all_kineto, format_for_viewers};
 /// What is done with traces once their clocks are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceUse {
-    /// What is written of them.
+    /// What is written.
     pub output: TraceOutput,
-    /// How often all of them are looked at beside that: for steps, for who was late, for marks.
+    /// Additional passes over all traces: for steps, for lateness, for marks.
     pub looks: u32,
-    /// Something may be left out.
+    /// Some events may be omitted.
     pub filtered: bool,
-    /// The output may be written twice, as where a first attempt is too large; it is taken to be.
+    /// The output may be written twice, for example if a first attempt is too large; the estimate
+    /// assumes that it is.
     pub twice: bool,
-    /// Of so many ranks alone something is written.
+    /// Only this many ranks are written.
     pub ranks: Option<u64>,
 }
 
@@ -34,21 +35,21 @@ pub enum TraceOutput {
     Nothing,
     /// Each in its own format.
     Each,
-    /// What [`merge()`](crate::merge()) makes of them under this name.
+    /// Output of [`merge()`](crate::merge()), under this name.
     Merged(PathBuf),
     /// A file for viewers.
     ForViewers,
 }
 
-/// What is going to be read: bytes, and what they cost in comparison with each other.
+/// Expected amount of reading: bytes, and their relative cost.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Expected {
-    /// To learn facts, and for what else is asked of events.
+    /// To read facts, and for other passes over the events.
     facts: Part,
-    /// To write.
+    /// To write the output.
     written: Part,
-    /// Some of it lies in databases, whose pages SQLite reads:
-    /// [`bytes_read()`](crate::bytes_read()) knows nothing of them.
+    /// Part of it is in databases, whose pages SQLite reads: [`bytes_read()`](crate::bytes_read())
+    /// does not count them.
     pub has_databases: bool,
 }
 
@@ -58,7 +59,8 @@ struct Part {
     cost: f64,
 }
 
-/// What is going to be read of the traces that are asked for; of what will be refused nothing.
+/// Estimates how much will be read of the requested traces; traces that will be refused count as
+/// nothing.
 pub fn bytes_expected(request: &Request, used: &TraceUse) -> Expected {
     let paths = folders::of_request(request).map_or_else(|_| Vec::new(), |found| found.paths);
     let known = |path: PathBuf| Some((path.metadata().ok()?.len(), formats::detect(&path).ok()?, path));
@@ -91,12 +93,12 @@ fn is_packed(path: &Path) -> bool {
 }
 
 impl Expected {
-    /// All of it.
+    /// Total bytes.
     pub fn bytes(&self) -> f64 {
         self.facts.bytes + self.written.bytes
     }
 
-    /// Which share of the time is over when so much has been read, 0 to 1.
+    /// Fraction of the time that has passed once `read` bytes have been read, 0 to 1.
     pub fn share(&self, read: f64) -> f64 {
         let all = self.facts.cost + self.written.cost;
         let of_facts = self.facts.until(read);

@@ -17,7 +17,7 @@ use crate::outputs;
 pub(crate) enum Wanted {
     /// Traces of all formats.
     Traces,
-    /// Databases, however they are called.
+    /// Databases, under any name.
     #[cfg(feature = "rocpd")]
     Databases,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Found {
     pub(crate) notes: Vec<String>,
 }
 
-/// The traces that a request means: those that it names, else those of its run.
+/// The traces of a request: those it names, otherwise those of its run.
 ///
 /// # Errors
 /// There are none, or those of [`search`].
@@ -49,7 +49,7 @@ pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
     }
 }
 
-/// Files as they are, and for each folder what is wanted in it and below; copies of a trace are
+/// Files as they are, and for each folder the wanted files in and below it; copies of a trace are
 /// left out unless the order of traces decides.
 ///
 /// # Errors
@@ -106,7 +106,7 @@ fn ordered(request: &Request) -> Option<&'static str> {
     given.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
 }
 
-/// Traces in a run's directory or in its `traces` folder.
+/// Traces in the directory of a run or in its `traces` folder.
 ///
 /// # Errors
 /// There are none.

@@ -15,7 +15,7 @@ use crate::nodes::{self, NodeTrace};
 
 /// What each half of the operations says of the clocks.
 pub(crate) struct HeldOut {
-    /// By half, then in order of the traces.
+    /// By half, then in the order of the traces.
     clocks: [Vec<NodeClock>; 2],
     /// Starts and ends of the operations of the other half, on their own timelines.
     others: HashSet<Picoseconds>,

@@ -11,7 +11,7 @@ use crate::counting::AlignmentStats;
 pub(crate) enum Otherwise {
     /// Nothing: a result on several clocks would be wrong.
     Nothing,
-    /// The output may hold times as they are, if the caller says so.
+    /// The output may contain the times as they are, if the caller says so.
     AsTheyAre,
 }
 

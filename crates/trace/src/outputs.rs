@@ -14,11 +14,11 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 
 impl Calibrated {
-    /// Refuses outputs that are an input under any name, or whose statistics would be: writing
-    /// would destroy it. New outputs and their statistics are no more open than the inputs.
+    /// Refuses outputs that are an input under any name, or whose statistics file would be: writing
+    /// would destroy it. New outputs and their statistics get no wider permissions than the inputs.
     ///
     /// # Errors
-    /// [`Error::Request`] names both.
+    /// [`Error::Request`] naming both.
     pub fn refuse_overwriting(&self, outputs: &[PathBuf]) -> Result<(), Error> {
         let traces = self.traces.iter().map(|calibrated| calibrated.trace.path.as_path());
         let inputs: Vec<&Path> = self.inputs.iter().map(PathBuf::as_path).chain(traces).collect();

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Tally {
     slices: u64,
-    /// All their lengths, ps.
+    /// Sum of their lengths, ps.
     ps: i128,
     flow_ends: u64,
 }

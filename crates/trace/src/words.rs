@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 
-/// `1 event`, `2 events`: of a noun that takes an s.
+/// `1 event`, `2 events`: for nouns with a plural in s.
 pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     format!("{count} {noun}{}", if count == N::from(1) { "" } else { "s" })
 }
@@ -17,7 +17,8 @@ pub(crate) fn joined(some: impl Iterator<Item = String>, of: usize) -> String {
     if more == 0 { listed } else { format!("{listed} and {more} more") }
 }
 
-/// Whether a spreadsheet would run a cell of this text. Numbers begin alike and are none.
+/// Whether a spreadsheet would run a cell of this text. Numbers begin the same way and are not
+/// formulas.
 pub fn is_formula(text: &[u8]) -> bool {
     let begins = text.first().is_some_and(|first| b"=+-@\t\r".contains(first));
     begins && std::str::from_utf8(text).map_or(true, |text| text.parse::<f64>().is_err())

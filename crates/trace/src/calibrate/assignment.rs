@@ -24,8 +24,8 @@ use crate::collectives::{CheckOptions, CheckReport, MapTime, MatchOptions, Pairi
 use crate::nodes::{self, NodeTrace, SettledBy};
 use crate::words::counted;
 
-/// Compares the assignment with what the collectives allow; what is worth telling where they
-/// contradict it and no other holds.
+/// Compares the assignment with what the collectives allow. Returns what is worth telling the user
+/// if they contradict it and no other assignment holds.
 ///
 /// # Errors
 /// [`Error::Nodes`] names the assignment with which all operations hold.
@@ -119,9 +119,9 @@ struct Search<'a> {
     judged: &'a [&'a CalibratedTrace],
     movable: &'a [usize],
     candidates: BTreeMap<(usize, u32), (NodeTrace, NodeClock)>,
-    /// Checks that are still made.
+    /// Checks that may still be made.
     checks_left: Cell<usize>,
-    /// Whether two traces on two nodes hold, where that was looked at.
+    /// For each pair of traces and nodes checked so far: whether it holds.
     pairs: RefCell<BTreeMap<[(usize, u32); 2], bool>>,
 }
 

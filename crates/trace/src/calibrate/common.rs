@@ -60,7 +60,7 @@ impl CalibratedTrace {
 
 /// The clock that a trace's times are on as they stand in its file.
 enum OwnClock<'a> {
-    /// An alignment has put them on it, and says so.
+    /// An alignment has put them on this clock and says so.
     Stated(&'a str),
     System {
         host: &'a str,

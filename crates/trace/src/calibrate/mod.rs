@@ -39,7 +39,7 @@ pub(crate) use calibrated::as_is;
 pub use calibrated::{Calibrated, CalibratedTrace};
 pub use request::{ClockSource, OutputClock, Request};
 
-/// Reads the traces' facts and learns their clocks.
+/// Reads the facts of the traces and determines their clocks.
 ///
 /// ```
 /// use probe_sync_trace::{ClockSource, Request, calibrate};
@@ -64,8 +64,8 @@ pub use request::{ClockSource, OutputClock, Request};
 /// ```
 ///
 /// # Errors
-/// Names the file and the line or byte, or what of the request does not go together. A node without
-/// offsets is none: its trace has no map then, and a note says so.
+/// Names the file and the line or byte, or the parts of the request that are inconsistent. A node
+/// without offsets is not an error: its trace has no map, and a note says so.
 pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let source = Source::open(&request.clocks)?;
     let Traces { paths, read: mut traces, left_out, notes } = traces::read(request, &source)?;
@@ -194,13 +194,13 @@ fn wanted(source: &Source, traces: &[NodeTrace], snapshots: &[Option<Snapshots>]
 /// What the maps are made from.
 struct Clocks {
     offsets: Offsets,
-    /// In the traces' order.
+    /// In the order of the traces.
     snapshots: Vec<Option<Snapshots>>,
-    /// Of the reference, where its tracer clock is wanted.
+    /// Of the reference node, if its tracer clock is wanted.
     of_reference: Option<Snapshots>,
-    /// The offsets are of ranks, not of nodes.
+    /// The offsets are per rank, not per node.
     by_part: bool,
-    /// The run's directory, where one was named.
+    /// Directory of the run, if one was named.
     run: Option<PathBuf>,
 }
 
@@ -329,9 +329,9 @@ struct MixedTies {
     assumed: bool,
     /// By pairs of any kind.
     tied: bool,
-    /// By markers alone, which are early by the tracers' own delay.
+    /// By markers alone, whose times are early by the overhead of the tracers.
     early: bool,
-    /// By brackets around marks, which are not.
+    /// By brackets around marks, whose times are not early.
     marked: bool,
 }
 

@@ -6,53 +6,53 @@ use probe_sync_time::Duration;
 
 use crate::formats::CpuClock;
 
-/// What to calibrate, and with what.
+/// What to calibrate, and from which inputs.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The traces, one per node or rank; empty: those in the run's directory and in its `traces`
-    /// folder.
+    /// The traces, one per node or rank. Empty: those in the directory of the run and in its
+    /// `traces` folder.
     pub traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order; empty: what the run recorded of the traces'
-    /// hosts and ranks.
+    /// The nodes that wrote them, in the same order. Empty: determined from what the run recorded
+    /// about the hosts and ranks of the traces.
     pub nodes: Vec<u32>,
-    /// The traces are one per node, in the order of the nodes' numbers; whatever their hosts and
-    /// ranks say must agree.
+    /// The traces are one per node, in the order of the node numbers. Hosts and ranks that they
+    /// state must agree.
     pub assume_order: bool,
-    /// Where the clocks are learnt from.
+    /// Source of the clocks.
     pub clocks: ClockSource,
-    /// The bounds of [`ClockSource::Collectives`] hold if no clock changes its rate by more than
-    /// this within a window, ppm; None: by [`MAX_RATE_CHANGE_PPM`](crate::MAX_RATE_CHANGE_PPM).
+    /// Rate change within a window up to which the bounds of [`ClockSource::Collectives`] hold,
+    /// ppm. `None`: [`MAX_RATE_CHANGE_PPM`](crate::MAX_RATE_CHANGE_PPM).
     pub max_rate_change_ppm: Option<f64>,
-    /// How far outside of the measured span events may lie.
+    /// How far events may lie outside the measured span.
     pub extrapolate: Duration,
-    /// Files of snapshot pairs in the order of the traces; empty: those of the run.
+    /// Files of snapshot pairs, in the order of the traces. Empty: those of the run.
     pub snapshots: Vec<PathBuf>,
-    /// Further clock markers: names of events, with the system time, ns, in the group named
-    /// `system_ns`.
+    /// Additional clock markers: pattern of event names, with the system time, ns, in the group
+    /// named `system_ns`.
     pub markers: Option<regex::Regex>,
-    /// Take the traces' times as the system clock, whatever markers and snapshots say.
+    /// Treat the times of the traces as the system clock, regardless of markers and snapshots.
     pub realtime_only: bool,
-    /// The clock on which times are afterwards.
+    /// The clock of the resulting times.
     pub timeline: OutputClock,
-    /// Leave out traces that cannot be read, and say so, instead of refusing all.
+    /// Skip unreadable traces with a note, instead of refusing all.
     pub skip_bad: bool,
-    /// On which clock databases have the rows that `rocprof-sys` stamped itself; None: on that of
-    /// all others. Other formats are refused.
+    /// Clock of the rows that `rocprof-sys` stamped itself, in databases. `None`: the clock of all
+    /// other rows. Other formats are refused.
     pub cpu_clock: Option<CpuClock>,
-    /// What is going to be written: not taken for traces of the run's directory.
+    /// The files that will be written; they are not taken for traces of the run directory.
     pub outputs: Vec<PathBuf>,
 }
 
-/// Where the clocks are learnt from.
+/// Source of the clocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClockSource {
-    /// The directory of a run of `probe_sync`: offsets and snapshots of all nodes.
+    /// The directory of a `probe_sync` run: offsets and snapshots of all nodes.
     Run(PathBuf),
-    /// A file of offsets: `offsets.jsonl` of a run, or a CSV of node, node time, offset.
+    /// A file of offsets: `offsets.jsonl` of a run, or a CSV file of node, node time and offset.
     Offsets(PathBuf),
-    /// The collectives in the traces alone.
+    /// Only the collectives in the traces.
     Collectives,
-    /// Nowhere: traces as they are.
+    /// None: traces as they are.
     #[default]
     Nothing,
 }

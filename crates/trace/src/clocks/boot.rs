@@ -10,7 +10,8 @@
 use super::snapshots::Snapshots;
 use crate::model::{ClockPair, Picoseconds, TraceClock, TraceFacts};
 
-/// Whether pairs given beside a trace on the boot clock tie it; false where there are none.
+/// Whether the pairs given with a trace on the boot clock tie it to the system clock; false if
+/// there are none.
 ///
 /// # Errors
 /// They are of another clock, or far from the trace: with both names, or both ranges.

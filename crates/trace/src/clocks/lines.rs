@@ -15,16 +15,16 @@ use crate::Error;
 
 /// The lines of a file, or of the files of a recording, oldest first.
 pub(super) struct Lines {
-    /// The file that was asked for: the last of the recording.
+    /// The file that was asked for: the last one of the recording.
     asked: PathBuf,
-    /// The one that is read.
+    /// The file that is read.
     path: PathBuf,
     reader: BufReader<File>,
-    /// The segment that is read; None in the last file.
+    /// The segment that is read; `None` for the last file.
     segment: Option<u32>,
-    /// What others went on with, and from which rounds on, latest first.
+    /// The files that continued others and the rounds from which they did, latest first.
     continued: Vec<(u64, PathBuf)>,
-    /// Lines of the files before this one.
+    /// Number of lines in the files before this one.
     before: u64,
     buffer: Vec<u8>,
     number: u64,

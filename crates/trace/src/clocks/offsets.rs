@@ -28,33 +28,33 @@ use crate::Error;
 /// Offsets of some nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offsets {
-    /// Where they were read; for messages.
+    /// The file they were read from, for messages.
     pub path: PathBuf,
-    /// The node whose clock the offsets are against.
+    /// The node whose clock the offsets are relative to.
     pub reference: u32,
     /// The reference was lost and came back while another clock carried its timeline on: it has
-    /// offsets as any node.
+    /// offsets like any other node.
     pub carried: bool,
-    /// Steps of the reference's clock while it was the timeline, where `carried`: later ones are
-    /// its own.
+    /// If `carried`: steps of the reference's clock while it was the timeline. Later steps are
+    /// steps of its own clock only.
     pub timeline_steps: Vec<Step>,
-    /// Whose clock their times are on.
+    /// The clock of the samples' times.
     pub axis: Axis,
-    /// They relate the clocks that traces were written on, where nothing ties those to system
-    /// clocks.
+    /// They relate the clocks that the traces were written on, which nothing ties to system clocks.
     pub of_own_clocks: bool,
     /// Per node in order of time, reachable rounds only.
     pub nodes: BTreeMap<u32, Vec<OffsetSample>>,
-    /// Steps of a node's clock that the run saw, beside those that its lines state.
+    /// Steps of a node's clock that the run saw, in addition to those stated in its lines.
     pub steps: BTreeMap<u32, Vec<Step>>,
-    /// Rounds into which a node's clock does not go on, beside those that its lines state.
+    /// Rounds before which a node's clock is interrupted, in addition to those stated in its lines.
     pub broken: BTreeMap<u32, BTreeSet<u64>>,
-    /// Worth telling the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Offsets {
-    /// No offsets yet, for those that come from elsewhere than a file; `origin` says where from.
+    /// Creates an empty set of offsets, for offsets that come from elsewhere than a file; `origin`
+    /// names their source.
     pub fn new(origin: impl Into<PathBuf>, axis: Axis) -> Self {
         Self {
             path: origin.into(),
@@ -70,12 +70,11 @@ impl Offsets {
         }
     }
 
-    /// The map S_i → S_reference of a node; None for the reference, whose map is the identity
-    /// unless its timeline was carried on without it.
+    /// Returns the map S_i → S_reference of a node; `None` for the reference, whose map is the
+    /// identity unless its timeline was carried on without it.
     ///
     /// # Errors
-    /// [`Error::NoOffsets`] when there are none for the node, [`Error::Clock`] when no map runs
-    /// through them.
+    /// [`Error::NoOffsets`] if the node has none, [`Error::Clock`] if no map fits them.
     pub fn map(&self, node: u32) -> Result<Option<OffsetMap>, Error> {
         if node == self.reference && !self.carried {
             return Ok(None);
@@ -126,17 +125,17 @@ pub(super) fn axis_of(path: &Path) -> Result<Axis, Error> {
 /// What a line says.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// The first line of our own files.
+    /// The header line of our own files.
     Header(OffsetsHeader),
-    /// An offset of a node, and what it covers.
+    /// An offset of a node, and the stretch it covers.
     Sample(u32, OffsetSample, Stretch),
-    /// A round in which a node was out of reach.
+    /// A round in which a node was unreachable.
     Unreachable,
-    /// The last line, cut short.
+    /// A truncated last line.
     Cut,
 }
 
-/// Gives every line of a file to `take`, with its number.
+/// Passes every line of a file to `take`, with its number.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets or more than 16 MiB long; what

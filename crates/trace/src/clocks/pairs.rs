@@ -17,14 +17,14 @@ use serde::Serialize;
 
 use crate::model::{ClockPair, PairKind, Picoseconds};
 
-/// How well a node's pairs fit the map made of them.
+/// How well the pairs of a node fit the map made from them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Residuals {
     /// Bracketed pairs used.
     pub bracketed: usize,
     /// Marker pairs used.
     pub markers: usize,
-    /// Pairs recognised as delays and left out.
+    /// Pairs recognised as delayed and left out.
     pub outliers: usize,
     /// Steps of the system clock that the pairs show.
     pub steps: usize,
@@ -32,12 +32,12 @@ pub struct Residuals {
     pub median_ns: f64,
     /// 95th percentile of |pair minus map|, ns.
     pub p95_ns: f64,
-    /// Map minus the quickest markers, ns: how much of the overhead varies.
+    /// Map minus the fastest markers, ns: the variable part of the overhead.
     pub above_quickest_ns: f64,
-    /// Every time may be early by as much, on all nodes alike, because only markers tie R to S; 0
-    /// with bracketed pairs.
+    /// Every time may be early by this much, ns, on all nodes alike, because only markers tie R to
+    /// S; 0 with bracketed pairs.
     pub early_by_up_to_ns: f64,
-    /// Overhead of markers as measured against bracketed pairs, ns.
+    /// Overhead of the markers, measured against bracketed pairs, ns.
     pub overhead_ns: Option<f64>,
 }
 
@@ -50,19 +50,19 @@ pub struct PairMap {
     pub residuals: Residuals,
 }
 
-/// The map through pairs of a clock R and the system clock, as every command makes it; None without
-/// pairs. R must run within some 0.1 % of true time, so that a counter's ticks are turned into
-/// about as many ps first.
+/// Returns the map through pairs of a clock R and the system clock, as every command makes it;
+/// `None` without pairs. R must run within about 0.1 % of true time, so that the ticks of a counter
+/// must be converted to approximate ps first.
 ///
 /// # Errors
-/// Those of [`TimeMap::new`], for times beyond any clock's.
+/// Errors of [`TimeMap::new`], for times out of the range of any clock.
 pub fn map_of_pairs(pairs: &[ClockPair]) -> Result<Option<PairMap>, probe_sync_estimate::Error> {
     tracer_map(pairs, &[])
 }
 
-/// The map through a node's pairs; None without pairs. `steps` are those that the offsets know of:
-/// pairs too far apart for a wandering clock cannot tell a step from a bend, so known steps are
-/// taken out before the curve is drawn and put back.
+/// Returns the map through the pairs of a node; `None` without pairs. `steps` are those known from
+/// the offsets: pairs too far apart for a wandering clock cannot distinguish a step from a bend, so
+/// known steps are taken out before the curve is fitted, and put back.
 ///
 /// # Errors
 /// Those of [`TimeMap::new`], for times beyond any clock's.
@@ -197,9 +197,9 @@ impl Base {
 /// A step that the offsets know, between two neighbouring pairs.
 struct KnownStep {
     step: Break,
-    /// Place of the first pair after it.
+    /// Index of the first pair after it.
     first_after: usize,
-    /// When on R the pairs before and after it were taken.
+    /// Times on R of the pairs before and after it.
     before_ps: Picoseconds,
     after_ps: Picoseconds,
 }

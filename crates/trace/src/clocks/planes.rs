@@ -18,8 +18,8 @@
 use super::snapshots::Snapshots;
 use crate::model::{ClockPair, PairKind, Picoseconds, TraceFacts, UNIX_TIME_MIN_PS};
 
-/// The pairs that tie the raw clock of a trace's planes to the system clock, and that clock's name;
-/// none where all planes are on Unix time.
+/// The pairs that tie the raw clock of a trace's planes to the system clock, and the name of that
+/// clock; none if all planes are on Unix time.
 ///
 /// # Errors
 /// Names the plane, its span, the pairs' clock and span, and what to do.

@@ -22,21 +22,21 @@ use super::wanted::Wanted;
 use crate::Error;
 use crate::model::{ClockPair, Picoseconds};
 
-/// A run's directory.
+/// Directory of a run.
 #[derive(Clone, Debug)]
 pub struct RunDirectory {
     path: PathBuf,
-    /// What its offsets know.
+    /// Survey of its offsets.
     pub survey: Survey,
-    /// They are those of the run as a whole.
+    /// The offsets are smoothed over the whole run.
     is_smoothed: bool,
 }
 
 impl RunDirectory {
-    /// Reads what `offsets.smoothed.jsonl` knows; where that does not exist, `offsets.jsonl`.
+    /// Surveys `offsets.smoothed.jsonl` or, if that does not exist, `offsets.jsonl`.
     ///
     /// # Errors
-    /// Those of [`Survey::read`].
+    /// Errors of [`Survey::read`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         // The run as a whole, where it ended in order or `solve` has looked at it since: its lines
         // know of its steps.
@@ -47,11 +47,11 @@ impl RunDirectory {
         Ok(Self { path: path.to_path_buf(), survey: Survey::read(&file)?, is_smoothed })
     }
 
-    /// The offsets that are wanted; where the run was not smoothed, with what
-    /// `global_windows.jsonl` says of clocks, if there is one.
+    /// Reads the wanted offsets. If the run was not smoothed, `global_windows.jsonl` adds what it
+    /// says about clocks, if it exists.
     ///
     /// # Errors
-    /// Those of [`Survey::offsets`]; [`Error::Line`] naming file and line.
+    /// Errors of [`Survey::offsets`]; [`Error::Line`] naming file and line.
     pub fn offsets(&self, wanted: Wanted) -> Result<Offsets, Error> {
         let mut offsets = self.survey.offsets(wanted)?;
         if self.is_smoothed {
@@ -72,18 +72,19 @@ impl RunDirectory {
     /// The marks of its processes.
     ///
     /// # Errors
-    /// Those of [`MarkFiles::in_run`].
+    /// Errors of [`MarkFiles::in_run`].
     pub fn marks(&self) -> Result<MarkFiles, Error> {
         MarkFiles::in_run(&self.path)
     }
 
-    /// A node's snapshot pairs near a trace; None where there is no file. Of the lines, which a run
-    /// writes as it goes, and the document, which holds the last 2^18 pairs of a run that ended in
-    /// order, counts what covers more of the trace. Documents of earlier versions do not name the
-    /// clock; the lines do.
+    /// Reads the snapshot pairs of a node around a trace; `None` if there is no file. Of the JSON
+    /// lines, which a run writes as it goes, and the document, which holds the last 2^18 pairs of a
+    /// run that ended normally, the one that covers more of the trace is used. Documents of earlier
+    /// versions do not name the clock; the lines do.
     ///
     /// # Errors
-    /// Those of [`read_snapshots`], where neither file can be read; two files of two clocks.
+    /// Errors of [`read_snapshots`] if neither file can be read; an error if the two files are of
+    /// different clocks.
     pub fn snapshots(&self, node: u32, near: Option<(Picoseconds, Picoseconds)>) -> Result<Option<Snapshots>, Error> {
         let [lines, document] = ["jsonl", "pb"]
             .map(|ending| self.path.join(format!("snapshots/node{node}.snapshot_pairs.{ending}")))

@@ -20,19 +20,20 @@ use crate::Error;
 use crate::model::{ClockPair, PairKind, Picoseconds};
 use crate::protobuf::{Fault, Fields, Source, Value};
 
-/// A node's snapshot pairs.
+/// Snapshot pairs of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshots {
-    /// The pairs, in order of the file.
+    /// The pairs, in file order.
     pub pairs: Vec<ClockPair>,
-    /// The tracer clock, by the name that the sampler has for it; None where the file does not say.
+    /// Name of the tracer clock, as the sampler calls it; `None` if the file does not say.
     pub clock: Option<String>,
-    /// What the time namespaces of its samplers add to the tracer clock, ns, each once; of `pairs`
-    /// it is taken out. None where there are no pairs.
+    /// The offsets that the time namespaces of its samplers add to the tracer clock, ns, each once;
+    /// already subtracted from `pairs`. `None` if there are no pairs.
     pub namespaces: BTreeSet<i64>,
-    /// Why the pairs say nothing of a trace on the tracer clock, although they are of its machine.
+    /// Why the pairs say nothing about a trace on the tracer clock although they are of the same
+    /// machine.
     pub unrelated: Option<String>,
-    /// Worth telling the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -77,13 +78,13 @@ impl Snapshots {
     }
 }
 
-/// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf.
-/// Of more than 2^20 those nearest to the trace `near` are kept, and where still more lie within
-/// it, every other one.
+/// Reads the pairs of one node: JSON lines if the first line begins with a brace, otherwise
+/// protobuf. Of more than 2^20 pairs those nearest to the trace `near` are kept; if more than that
+/// lie within it, every other one.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming where the file is not what it
-/// should be, or is of two clocks.
+/// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming the place where the file is
+/// invalid or changes to a second clock.
 pub fn read_snapshots(path: &Path, near: Option<(Picoseconds, Picoseconds)>) -> Result<Snapshots, Error> {
     let mut nearest = Nearest { near, most: MOST_PAIRS, pairs: Vec::new() };
     let (mut clock, mut namespaces) = (None, BTreeSet::new());
@@ -150,7 +151,7 @@ struct JsonPair {
     tracer_clock_ns: i64,
     bracket_ns: Option<f64>,
     tracer_clock: Option<String>,
-    /// What the sampler's time namespace adds to that clock.
+    /// Offset that the time namespace of the sampler adds to that clock.
     #[serde(default)]
     namespace_ns: i64,
 }

@@ -14,14 +14,14 @@ use crate::model::{PS_PER_NS, Picoseconds};
 /// First and last instant of something, ns.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first.
+    /// First instant.
     pub first_ns: i128,
-    /// The last.
+    /// Last instant.
     pub last_ns: i128,
 }
 
 impl Span {
-    /// How far an instant lies outside; 0 inside.
+    /// Returns how far an instant lies outside the span; 0 inside.
     pub fn beyond_ns(&self, at_ns: i128) -> i128 {
         (self.first_ns - at_ns).max(at_ns - self.last_ns).max(0)
     }
@@ -82,9 +82,9 @@ impl Stretch {
 /// The outermost spans of many.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ends {
-    /// The earliest by their first instants, ascending.
+    /// The earliest spans by first instant, ascending.
     earliest: Vec<Span>,
-    /// The latest by their last instants, descending.
+    /// The latest spans by last instant, descending.
     latest: Vec<Span>,
 }
 

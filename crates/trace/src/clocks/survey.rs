@@ -21,29 +21,29 @@ use super::stretch::{Ends, Span};
 use super::wanted::Wanted;
 use crate::Error;
 
-/// What a file of offsets knows.
+/// Summary of a file of offsets.
 #[derive(Clone, Debug)]
 pub struct Survey {
     /// The file.
     pub path: PathBuf,
-    /// The node whose clock the offsets are against.
+    /// The node whose clock the offsets are relative to.
     pub reference: u32,
-    /// Whose clock their times are on.
+    /// The clock of the offsets' times.
     pub axis: Axis,
-    /// Hosts by node, where stated.
+    /// Host names by node, if stated.
     pub hostnames: BTreeMap<u32, String>,
-    /// The launcher's ranks, where the run recorded them.
+    /// Ranks of the launcher, if the run recorded them.
     pub ranks: Vec<RankRecord>,
-    /// Worth telling the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// The last line that was read whole. A run that goes on writes more while its file is read
-    /// again: they are not this survey's.
+    /// The last line that was read completely. A run still in progress appends lines while its file
+    /// is read again; those are not part of this survey.
     last_line: u64,
     nodes: BTreeMap<u32, Extent>,
     all: Ends,
-    /// The file's first line says whose the reference is.
+    /// The header line of the file names the reference.
     stated: bool,
-    /// Steps of the reference's clock while it was the timeline, which every node's map needs.
+    /// Steps of the reference's clock while it was the timeline; the map of every node needs them.
     reference_steps: Vec<Step>,
 }
 
@@ -51,9 +51,9 @@ pub struct Survey {
 #[derive(Clone, Debug, Default)]
 struct Extent {
     ends: Ends,
-    /// The first offset that is not 0, and its line, if there is one.
+    /// The first nonzero offset and its line, if any.
     moving: Option<(u64, f64)>,
-    /// That line says of which round it is, as ours do.
+    /// That line states its round, as lines of ours do.
     of_round: bool,
 }
 
@@ -61,8 +61,8 @@ impl Survey {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets, more than 16 MiB long, or of
-    /// one node too many.
+    /// [`Error::Io`]; [`Error::Line`] for lines that are not offsets, that exceed 16 MiB, or that
+    /// add one node too many.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let axis = axis_of(path)?;
         let mut survey = Self {
@@ -109,7 +109,8 @@ impl Survey {
         self.nodes.keys().copied()
     }
 
-    /// From when until when a node was measured, on its own clock; None for a node without offsets.
+    /// The span over which a node was measured, on its own clock; `None` for a node without
+    /// offsets.
     pub fn measured(&self, node: u32) -> Option<Span> {
         if node == self.reference && !self.carried() {
             return self.all.span();
@@ -117,14 +118,14 @@ impl Survey {
         self.nodes.get(&node)?.ends.span()
     }
 
-    /// Whether the reference has offsets other than 0: its timeline was carried on without it, and
-    /// it came back.
+    /// Whether the reference has nonzero offsets: its timeline was carried on without it, and it
+    /// came back.
     pub fn carried(&self) -> bool {
         let moves = |extent: &Extent| extent.moving.is_some() && extent.of_round;
         self.stated && self.nodes.get(&self.reference).is_some_and(moves)
     }
 
-    /// All offsets that the file has.
+    /// Requests all offsets in the file.
     pub fn everything(&self) -> Wanted {
         let mut wanted = Wanted::default();
         for node in self.nodes() {
@@ -135,10 +136,10 @@ impl Survey {
         wanted
     }
 
-    /// Reads the file again for the offsets that are wanted.
+    /// Reads the file again for the wanted offsets.
     ///
     /// # Errors
-    /// As [`Self::read`]; when more are wanted than memory is meant to hold.
+    /// As [`Self::read`]; an error if more are wanted than memory should hold.
     pub fn offsets(&self, wanted: Wanted) -> Result<Offsets, Error> {
         let mut offsets = Offsets::new(&self.path, self.axis);
         (offsets.reference, offsets.notes) = (self.reference, self.notes.clone());
@@ -199,10 +200,10 @@ impl Survey {
 }
 
 impl Offsets {
-    /// Reads all that a file has.
+    /// Reads all offsets of a file.
     ///
     /// # Errors
-    /// Those of [`Survey::read`] and [`Survey::offsets`].
+    /// Errors of [`Survey::read`] and [`Survey::offsets`].
     pub fn read(path: &Path) -> Result<Self, Error> {
         let survey = Survey::read(path)?;
         survey.offsets(survey.everything())

@@ -19,7 +19,7 @@ use super::offsets::{Found, Offsets, read_lines};
 use super::stretch::{Span, Stretch};
 use crate::Error;
 
-/// The nodes whose offsets are wanted, and when.
+/// The nodes and spans whose offsets are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     spans: BTreeMap<u32, Span>,
@@ -27,7 +27,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// A node's offsets during a span of its own clock.
+    /// Adds the offsets of a node during a span of its own clock.
     pub fn add(&mut self, node: u32, span: Span) {
         self.spans.entry(node).and_modify(|known| *known = known.with(span)).or_insert(span);
     }
@@ -71,10 +71,10 @@ impl Wanted {
 struct Near {
     wanted: Span,
     measured: Span,
-    /// The nearest before, the farthest of them on top.
+    /// The nearest before, farthest on top.
     before: BinaryHeap<Reverse<Kept>>,
     inside: Vec<Kept>,
-    /// The nearest after, the farthest of them on top.
+    /// The nearest after, farthest on top.
     after: BinaryHeap<Kept>,
     far: u64,
 }

@@ -300,7 +300,7 @@ struct Member {
 /// A communicator of all its members.
 struct Joined {
     key: GroupKey,
-    /// The process's own rank in it.
+    /// Rank of the process in it.
     own: Option<u32>,
 }
 
@@ -325,7 +325,7 @@ struct Job {
     size: u32,
     /// Its size is stated, not counted.
     stated: bool,
-    /// The traces of all ranks are here, each once.
+    /// The traces of all ranks are present, each once.
     whole: bool,
     users: usize,
 }

@@ -20,9 +20,9 @@ use super::NodeCollectives;
 /// A process group, as nodes of the list that was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Group {
-    /// For people: name and ranks.
+    /// Name and ranks, for display.
     label: String,
-    /// Places in the list of nodes, ascending; members whose trace is absent are left out.
+    /// Indexes into the list of nodes, ascending; members without a trace are left out.
     members: Vec<usize>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Group {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Groups {
     groups: Vec<Group>,
-    /// Some group's members are not known.
+    /// The members of some group are unknown.
     incomplete: bool,
     nodes: usize,
 }

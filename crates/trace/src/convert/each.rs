@@ -19,7 +19,7 @@ use crate::write::{Chunk, Meta, OutputFormat, TraceFile};
 pub(super) struct Each {
     format: OutputFormat,
     files: Vec<(PathBuf, Meta)>,
-    /// The file of the trace that is being read.
+    /// The file of the trace that is currently read.
     open: Option<TraceFile>,
     done: Vec<(AtomicFile, Written)>,
 }

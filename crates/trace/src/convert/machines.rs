@@ -21,7 +21,7 @@ pub(super) struct Group {
     pub(super) parts: Vec<usize>,
 }
 
-/// A group for each trace; with machines for each clock of a host.
+/// One group for each trace or, with machines, for each clock of a host.
 ///
 /// # Errors
 /// [`Error::Request`]: with machines, a trace without a clock or with several.

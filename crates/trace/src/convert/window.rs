@@ -14,16 +14,16 @@ use crate::write::{Chunk, StringId};
 /// One end of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Bound {
-    /// That of the traces.
+    /// The end of the traces.
     #[default]
     Open,
     /// A time, ns.
     At(i64),
-    /// So long after the first event of all traces, ns.
+    /// Time since the first event of all traces, ns.
     After(i64),
-    /// A share of what all traces span together, 0 to 1.
+    /// Fraction of the common span of all traces, 0 to 1.
     Share(f64),
-    /// The start of the event of this name: where every trace has one, the earliest for a start and
+    /// The start of the event of this name: if every trace has one, the earliest for a start and
     /// the latest for an end.
     Marker(String),
 }
@@ -71,11 +71,11 @@ impl std::fmt::Display for Bound {
 /// Which events are wanted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
-    /// From when on.
+    /// Start of the window.
     pub start: Bound,
-    /// Until when.
+    /// End of the window.
     pub end: Bound,
-    /// Events must lie in it whole; otherwise those are wanted too that reach into it.
+    /// Only events entirely within the window are wanted; otherwise also those that overlap it.
     pub inclusive: bool,
 }
 

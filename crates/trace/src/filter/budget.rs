@@ -12,16 +12,16 @@ pub(super) struct Budget {
     max: u64,
     /// Events that are shorter are left out, ns.
     pub(super) shortest_ns: i64,
-    /// Bytes that may go, by bucket of length, as they were read.
+    /// Bytes that may be omitted, by length bucket, as read.
     bytes: Vec<u64>,
-    /// Bytes that stay whatever comes.
+    /// Bytes that are always kept.
     protected: u64,
-    /// Bytes that went into the output, as they were read.
+    /// Bytes that went into the output, as read.
     taken: u64,
     /// No more is taken: this attempt only counts.
     pub(super) full: bool,
-    /// The first attempt, which knows nothing of sizes, ends to take where the output would surely
-    /// be too large.
+    /// The first attempt, which has no sizes to go by, stops accepting events once the output would
+    /// certainly be too large.
     first: bool,
 }
 

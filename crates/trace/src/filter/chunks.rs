@@ -18,7 +18,7 @@ pub(crate) struct ChunkFilter<'a> {
     input: usize,
     first_track: u32,
     on_device: Vec<bool>,
-    /// By flow: which of its ends stay.
+    /// By flow: which of its ends are kept.
     flows: HashMap<u64, Ends, FixedState>,
 }
 
@@ -29,7 +29,7 @@ struct Ends {
 }
 
 impl<'a> ChunkFilter<'a> {
-    /// Goes through the events of a trace, and back to the first.
+    /// Goes through the events of a trace, then back to the first one.
     ///
     /// # Errors
     /// What was put to disk cannot be read back.

@@ -20,12 +20,13 @@ use crate::formats::{EventFilter, Named, Seen};
 use crate::lateness::step_number;
 use crate::model::{Picoseconds, nearest_ns};
 
-/// Which events of the traces of a merge stay. Asked twice of one event it says the same.
+/// Decides which events of the traces of a merge are kept. The decision for one event is the same
+/// each time it is asked.
 #[derive(Debug)]
 pub struct JobFilter {
-    /// In the order of the traces that are written.
+    /// In the order of the traces written.
     inputs: Vec<Input>,
-    /// ns on the reference clock; None: all.
+    /// ns on the reference clock; `None`: all.
     span_ns: Option<[i64; 2]>,
     only: Kinds,
     steps: Regex,
@@ -40,7 +41,7 @@ pub struct JobFilter {
 /// Why an event stays or goes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Judged {
-    /// It stays, and the size cannot change that.
+    /// Kept regardless of the size.
     Protected,
     Stays,
     Outside,
@@ -69,7 +70,7 @@ struct Input {
 }
 
 impl JobFilter {
-    /// What the settings ask of these traces, of which `written` are written.
+    /// What the settings require for these traces, of which `written` are written.
     ///
     /// # Errors
     /// [`Error::Request`]: a span that is empty, steps that are not there, more parts of collectives than are held; a trace that cannot be read.
@@ -121,7 +122,7 @@ impl JobFilter {
         }
     }
 
-    /// Leaves out more after an output of so many bytes was too large.
+    /// Omits more after an output of this many bytes was too large.
     ///
     /// # Errors
     /// [`Error::Request`] where what stays in any case is too large.

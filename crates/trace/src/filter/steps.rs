@@ -14,7 +14,7 @@ use crate::formats::ChunkOptions;
 use crate::lateness::{LatenessSettings, step_number};
 use crate::model::Instance;
 
-/// From when until when the wanted steps were, ns.
+/// Start and end of the wanted steps, ns.
 ///
 /// # Errors
 /// [`Error::Request`] where the first or the last of them is in no trace; a trace that cannot be

@@ -9,27 +9,27 @@ use regex::Regex;
 use crate::convert::Bound;
 use crate::lateness::LatenessSettings;
 
-/// What is to be in the output; everything by default.
+/// What the output shall contain; everything by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilterSettings {
-    /// Whose traces.
+    /// Ranks whose traces are wanted.
     pub ranks: Option<Ranks>,
-    /// From when on, on the reference clock.
+    /// Start, on the reference clock.
     pub from: Bound,
-    /// Until when.
+    /// End.
     pub to: Bound,
-    /// Which steps of the program; with a time as well, what is in both.
+    /// Steps of the program; combined with times, the intersection of both.
     pub steps: Option<Steps>,
     /// Which events are steps.
     pub step_names: LatenessSettings,
-    /// Which kinds of events.
+    /// Kinds of events.
     pub only: Kinds,
-    /// How many bytes the output may have, before packing.
+    /// Largest size of the output before compression, bytes.
     pub bytes_max: Option<u64>,
 }
 
 impl FilterSettings {
-    /// Whether anything is to be left out.
+    /// Whether anything is to be omitted.
     pub fn is_asked(&self) -> bool {
         self.ranks.is_some() || self.flag().is_some()
     }
@@ -70,12 +70,12 @@ impl fmt::Display for FilterSettings {
 pub struct Ranks(Vec<RangeInclusive<u32>>);
 
 impl Ranks {
-    /// Whether a rank is one of them.
+    /// Whether a rank is included.
     pub fn contains(&self, rank: u32) -> bool {
         self.0.iter().any(|range| range.contains(&rank))
     }
 
-    /// How many they are.
+    /// Number of ranks.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|range| 1 + u64::from(*range.end()) - u64::from(*range.start())).sum()
     }
@@ -113,7 +113,7 @@ fn text_of(range: &RangeInclusive<u32>) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
-/// Steps from the first to the last, with both: `10..12` are three.
+/// Range of steps, both ends included: `10..12` are three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps(pub RangeInclusive<i64>);
 
@@ -137,18 +137,18 @@ impl fmt::Display for Steps {
     }
 }
 
-/// Kinds of events; an event stays that is of any of them. None: all.
+/// Kinds of events; an event of any of them is kept. None set: all.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
     /// Parts of collective operations.
     pub collectives: bool,
-    /// What ran on devices.
+    /// Events on devices.
     pub gpu: bool,
-    /// What ran on hosts.
+    /// Events on hosts.
     pub cpu: bool,
     /// Steps of the program.
     pub steps: bool,
-    /// Events of these names.
+    /// Events with these names.
     pub names: Vec<Regex>,
 }
 
@@ -157,7 +157,7 @@ impl Kinds {
     /// names.
     ///
     /// # Errors
-    /// What is wrong with the pattern.
+    /// States what is wrong with the pattern.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         let mut known = self.clone();
         if text.split(',').all(|kind| known.add_kind(kind)) {
@@ -181,7 +181,7 @@ impl Kinds {
         true
     }
 
-    /// Whether nothing is left out by its kind.
+    /// Whether no event is omitted because of its kind.
     pub fn is_everything(&self) -> bool {
         let Self { collectives, gpu, cpu, steps, names } = self;
         !(*collectives || *gpu || *cpu || *steps) && names.is_empty()

@@ -5,7 +5,8 @@
 use crate::Error;
 use crate::model::Picoseconds;
 
-/// Which events of the inputs of a merge stay. Asked twice of one event it says the same.
+/// Decides which events of the inputs of a merge are kept. The decision for one event is the same
+/// each time it is asked.
 pub trait EventFilter: std::fmt::Debug {
     /// What a name says of its event.
     fn named(&self, name: &str) -> Named;
@@ -29,35 +30,35 @@ pub trait EventFilter: std::fmt::Debug {
     /// only this is asked.
     fn is_within(&self, start_ps: Picoseconds, end_ps: Picoseconds) -> bool;
 
-    /// To be asked before an output of so many bytes gets its name.
+    /// Must be called before an output of this many bytes gets its name.
     ///
     /// # Errors
     /// [`Error::Request`] where nothing is in it, [`Error::OverBudget`] where it is too large.
     fn accept(&self, bytes: u64) -> Result<(), Error>;
 }
 
-/// An event as it is judged.
+/// The properties of an event that decide whether it is kept.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Seen {
-    /// When it begins, on the trace's own timeline.
+    /// Start, on the trace's own timeline.
     pub start_ps: Picoseconds,
-    /// When it ends.
+    /// End.
     pub end_ps: Picoseconds,
     /// What its name says.
     pub named: Named,
     /// It ran on a device.
     pub on_device: bool,
-    /// It tells of a collective, as its launch does.
+    /// It belongs to a collective, as its launch does.
     pub of_collective: bool,
-    /// How long it is in the file.
+    /// Its length in the file, bytes.
     pub bytes: u64,
 }
 
-/// What an event's name says.
+/// What the name of an event says.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     /// It is a step of the program.
     pub is_step: bool,
-    /// It is one that was asked for by name.
+    /// It was requested by name.
     pub is_wanted: bool,
 }

@@ -14,7 +14,7 @@ use crate::model::{ClockPair, MarkStamp, MarkToken, PairKind, Picoseconds, Trace
 pub(crate) enum Marker {
     /// The system clock showed this many ns just before.
     Time(i64),
-    /// It is meant to tell a time, but does not.
+    /// It should state a time but does not.
     Unreadable,
     /// A mark of a process, and its number.
     Mark(MarkToken, u64),

@@ -38,11 +38,11 @@ pub use perfetto::Perfetto;
 pub use rocpd::Rocpd;
 pub use xspace::XSpace;
 
-/// The format of a file: by its name where a format knows it, else by its first bytes, unpacked
-/// where they are gzip.
+/// Detects the format of a file: by its name if a format recognises it, otherwise by its first
+/// bytes, decompressed if they are gzip.
 ///
 /// # Errors
-/// When the file cannot be read or begins like none.
+/// Returns an error if the file cannot be read or matches no format.
 pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     let name = plain_name(path);
@@ -84,8 +84,8 @@ pub(crate) fn is_kineto(path: &Path) -> bool {
     begins && (holds(b"\"traceEvents\"") || holds(b"\"schemaVersion\"") || holds(b"\"baseTimeNanoseconds\""))
 }
 
-/// Refuses an output whose name promises another format than is going to be written, or ends as no
-/// format's and as none of the inputs.
+/// Refuses an output whose name suggests another format than will be written, or whose name ending
+/// matches neither a format nor an input.
 ///
 /// # Errors
 /// [`Error::Request`] with the endings that fit.
@@ -125,11 +125,11 @@ fn plain_name(path: &Path) -> String {
     name.trim_end_matches(".gz").to_owned()
 }
 
-/// All formats, in the order in which they are asked: a file of text may begin with a line feed,
-/// which is also the tag of an XSpace's first field and of a Perfetto trace's packets.
+/// All formats, in the order in which they are tried: a text file may begin with a line feed, which
+/// is also the tag of the first field of an XSpace and of the packets of a Perfetto trace.
 #[cfg(feature = "rocpd")]
 pub const FORMATS: [&dyn TraceFormat; 4] = [&Kineto, &Perfetto, &XSpace, &Rocpd];
-/// All formats of a build without databases, in the order in which they are asked.
+/// All formats of a build without databases, in the order in which they are tried.
 #[cfg(not(feature = "rocpd"))]
 pub const FORMATS: [&dyn TraceFormat; 3] = [&Kineto, &Perfetto, &XSpace];
 

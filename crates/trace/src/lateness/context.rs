@@ -27,7 +27,7 @@ pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;
 pub(crate) struct Context {
     /// Start, end and number of each step, in order of start.
     pub(crate) steps: Vec<(i64, i64, i64)>,
-    /// When what begins on a device at a time was launched, ns.
+    /// Launch times of what begins on a device at a time, ns.
     launches: HashMap<i64, i64>,
     /// Launches that were not kept.
     pub(crate) launches_left_out: u64,
@@ -35,8 +35,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Reads all traces, several at once; what is told of one that cannot be read is that of the
-    /// first in their order.
+    /// Reads all traces, several at once. If several cannot be read, the error is that of the first
+    /// in their order.
     ///
     /// # Errors
     /// A trace cannot be read.
@@ -78,7 +78,7 @@ impl Context {
         ranks.iter().map(of_rank).collect()
     }
 
-    /// Reads a trace; nothing where its operations state their run, or where it has none.
+    /// Reads a trace; nothing if its operations state their run, or if it has none.
     ///
     /// # Errors
     /// The trace cannot be read.
@@ -143,7 +143,7 @@ enum Link {
 
 struct Reading<'a> {
     pattern: &'a Regex,
-    /// When parts of collectives begin.
+    /// Start times of parts of collectives.
     starts: HashSet<i64>,
     found: Context,
     launched: HashMap<Link, i64>,

@@ -9,11 +9,11 @@ use super::report::Lateness;
 use crate::words::is_formula;
 
 impl Lateness {
-    /// Writes all rows. A cell that is not known is empty; a text that a spreadsheet could take for
-    /// a formula begins with an apostrophe.
+    /// Writes all rows. Unknown cells are empty; a text that a spreadsheet could take for a formula
+    /// begins with an apostrophe.
     ///
     /// # Errors
-    /// The output takes no more.
+    /// Errors of the output.
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{HEADER}")?;
         for (number, instance) in self.instances.iter().enumerate() {

@@ -32,11 +32,11 @@ pub(super) struct Gatherer<'a> {
     contexts: &'a [Context],
     held: Vec<Held>,
     parts: usize,
-    /// By name, instance and devices: its number below.
+    /// By name, instance and devices: index of the label.
     labels: HashMap<(&'a str, &'a Instance, &'a Replicas), usize>,
-    /// Which ranks a label's operations join.
+    /// The ranks that the operations of a label join.
     joined: Vec<BTreeSet<Vec<usize>>>,
-    /// The label of each operation that is held.
+    /// The label of each held operation.
     of_label: Vec<usize>,
     /// Operations whose times do not fit 64 bits of ns.
     beyond: usize,

@@ -35,7 +35,7 @@ impl Lateness {
         chunk
     }
 
-    /// The track as a trace of its own, in a folder that vanishes with the first of the two.
+    /// The track as a separate trace, in a folder that is removed with the first of the two.
     ///
     /// # Errors
     /// The folder for temporary files takes no more.

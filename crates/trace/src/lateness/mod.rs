@@ -95,11 +95,11 @@ pub use report::{
     ArrivalLine, AsRecorded, HostLine, LateInstance, Lateness, OperationLine, RankLine, StepLine, Straggler, Unpaired,
 };
 
-/// What is asked beside the traces.
+/// Settings of the analysis.
 #[derive(Clone, Debug)]
 pub struct LatenessSettings {
-    /// Which events are steps of the program: its group named `step`, or else its first, is the
-    /// number.
+    /// Which events are steps of the program: the group named `step`, or else the first group, is
+    /// the number.
     pub steps: Regex,
 }
 
@@ -131,7 +131,7 @@ impl Default for LatenessSettings {
     }
 }
 
-/// Finds who was late.
+/// Finds late ranks.
 ///
 /// ```
 /// use probe_sync_trace::{LatenessSettings, Request, calibrate, lateness};
@@ -154,8 +154,8 @@ impl Default for LatenessSettings {
 /// ```
 ///
 /// # Errors
-/// [`Error::Request`] where nothing says that the traces are on one clock, or where there are more
-/// parts than are held at once; a trace that cannot be read.
+/// [`Error::Request`] if nothing shows that the traces are on one clock, or if there are more parts
+/// than are held at once; an error if a trace cannot be read.
 pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<Lateness, Error> {
     one_clock::expect(calibrated, "to find stragglers", Otherwise::Nothing)?;
     let single: Vec<&CalibratedTrace> = calibrated.traces.iter().filter(|of| !of.trace.facts.merged).collect();

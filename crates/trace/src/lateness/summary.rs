@@ -130,7 +130,7 @@ impl Savings<'_> {
 pub(super) struct Tests<'a> {
     /// Hosts that can be late as a whole, in order.
     names: Vec<&'a String>,
-    /// Steps, or operations where steps are not known.
+    /// Steps, or operations if steps are unknown.
     units: usize,
     pub(super) ranks: Chance,
     pub(super) hosts: Chance,

@@ -12,14 +12,14 @@ use crate::collectives::{lay_out, span};
 use crate::words::{counted, joined};
 
 impl Lateness {
-    /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have
-    /// said, and what is left out. No line of a table is wider than 80 columns as long as names are
-    /// of ordinary length; names that are not are cut in the middle.
+    /// Verdict in words, then ranks, hosts, operations, steps, the result that the recorded times
+    /// would have given, and omissions. No table line is wider than 80 columns if names have
+    /// ordinary lengths; longer names are shortened in the middle.
     pub fn text(&self) -> String {
         self.of(self.remarks())
     }
 
-    /// The same without what is left out and how parts were paired: one line counts them.
+    /// The same without the omissions and how parts were paired: one line counts them.
     pub fn brief(&self) -> String {
         self.of(self.findings().chain(self.left_out()).collect())
     }
@@ -52,7 +52,7 @@ impl Lateness {
         format!("{all}{some}, {ranks}, {}{sigma}", span(self.span_ns as f64))
     }
 
-    /// Ranks of which there is no trace, and what that leaves open.
+    /// Ranks without a trace, and what remains open because of them.
     pub fn missing(&self) -> Option<String> {
         let open = self.instances.iter().filter(|instance| instance.missing > 0).count();
         let most = self.instances.iter().map(|instance| instance.missing).max().unwrap_or(0);
@@ -273,7 +273,7 @@ impl Lateness {
 }
 
 impl RankLine {
-    /// How often it was last: for certain, and at most where clocks leave some operations open.
+    /// How often it was last: for certain, and at most if clocks leave some operations undecided.
     pub fn last_range(&self) -> String {
         match self.times_tied {
             0 => self.times_last.to_string(),

@@ -5,60 +5,61 @@ use std::sync::Arc;
 
 use super::time::Picoseconds;
 
-/// One rank's part in a collective operation.
+/// Part of one rank in a collective operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectiveEvent {
-    /// What it is.
+    /// The operation.
     pub label: Label,
-    /// Which execution or place in a sequence; 0 where only order tells.
+    /// Number of the execution, or position in a sequence; 0 if only the order tells.
     pub number: i64,
     /// Start on R.
     pub start_ps: Picoseconds,
     /// End on R.
     pub end_ps: Picoseconds,
-    /// To whom it sends.
+    /// Whom it sends to.
     pub recipients: Recipients,
 }
 
-/// What a part is, without its time and number: many parts share one.
+/// Description of a part without its time and number; many parts share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label {
-    /// For people: `psum.7`, `all_reduce`.
+    /// Name for display: `psum.7`, `all_reduce`.
     pub name: String,
-    /// What orders what.
+    /// The order it imposes.
     pub kind: CollectiveKind,
-    /// How the other ranks' parts are found.
+    /// How the parts of the other ranks are found.
     pub instance: Instance,
-    /// Which devices take part together, as far as a program says.
+    /// Devices that take part together, as far as a program says.
     pub replicas: Replicas,
-    /// The device it ran on, where stated.
+    /// The device it ran on, if stated.
     pub device: Option<Device>,
 }
 
-/// A device, as a trace numbers it.
+/// A device, as numbered by a trace.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Device {
-    /// By the event. Whether the number is the job's or the host's is not said: it counts as the
-    /// job's only where no two traces name one device.
+    /// Stated by the event. The trace does not say whether the number is unique in the job or on
+    /// the host only: it counts as the job's only if no two traces name the same device.
     Stated(u64),
-    /// By the plane's name: the host's number, or one that a merge gave it; never the job's.
+    /// Stated by the name of the plane: unique on the host only, or assigned by a merge; never the
+    /// job's number.
     OfPlane(u64),
 }
 
-/// Which devices take part together in an operation of an XLA program. All devices of a program
+/// Devices that take part together in an operation of an XLA program. All devices of a program
 /// carry the same label, whichever group they are in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Replicas {
-    /// It is of no such program: process groups say who takes part.
+    /// It belongs to no such program: process groups tell the participants.
     #[default]
     Absent,
-    /// It is of such a program, but the trace does not hold it, or not on which devices it runs.
+    /// It belongs to such a program, but the trace lacks the program or the devices it runs on.
     Unknown,
-    /// Of which of the program's runs it is, the trace does not say, though it says so of others.
+    /// The trace does not say which run of the program it belongs to, although it does for others.
     OfUnknownRun,
-    /// Those in one group, by the job's numbers of devices. All of the program's devices together
-    /// are one group with all of them: without their numbers a program that runs on two meshes at
-    /// once would look like one operation.
+    /// Those in one group, by the job's device numbers. All devices of the program together are one
+    /// group that lists them all: without their numbers a program running on two meshes at once
+    /// would look like one operation.
     Groups(Arc<[Vec<u64>]>),
 }
 
@@ -73,19 +74,19 @@ impl Hash for Replicas {
     }
 }
 
-/// To which members of its process group a part of an all-to-all exchange sends anything.
+/// The members of its process group that a part of an all-to-all exchange sends to.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Recipients {
-    /// To all.
+    /// All members.
     #[default]
     All,
-    /// To those whose bit is set, by place in the group.
+    /// Members whose bit is set, by position in the group.
     Members(u64),
     /// The trace does not say.
     Unknown,
 }
 
-/// Which order a collective imposes.
+/// The order that a collective imposes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CollectiveKind {
     /// All-reduce, all-gather, reduce-scatter, all-to-all, barrier: every end is after every start.
@@ -96,42 +97,42 @@ pub enum CollectiveKind {
     ToRoot(Option<u32>),
     /// A send to or receive from this rank.
     PointToPoint {
-        /// The sender.
+        /// Sender.
         source: Option<u32>,
-        /// The receiver.
+        /// Receiver.
         destination: Option<u32>,
     },
-    /// Something that this program does not know; never judged.
+    /// Unknown to this program; never judged.
     Unknown,
 }
 
-/// How parts of one operation on different ranks recognise each other.
+/// How parts of one operation on different ranks are recognised as such.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Instance {
-    /// XLA: module and operation, equal on all hosts; the number is the execution's.
+    /// XLA: module and operation, equal on all hosts; the number is that of the execution.
     Hlo {
-        /// The module's name.
+        /// Name of the module.
         module: String,
         /// The operation.
         op: String,
     },
-    /// A process group with a running number.
+    /// A process group with a sequence number.
     Sequence {
         /// The group.
         group: GroupKey,
     },
-    /// A communicator by the writing process's own handle, which says nothing on another rank:
-    /// never matched as it is, but where the traces together tell which handles are one
+    /// A communicator by the writing process's own handle, which means nothing on another rank. It
+    /// is never matched as it is; if the traces together show which handles are the same
     /// (`collectives::communicators`), it becomes an [`Self::Order`].
     Communicator {
-        /// Its number among the process's ([`crate::model::TraceFacts::communicators`]).
+        /// Its number among those of the process ([`crate::model::TraceFacts::communicators`]).
         number: u32,
         /// Name, type and number of elements, equal on all ranks.
         signature: String,
     },
-    /// Only a group and what the operation looks like: order within them is all there is.
+    /// Only a group and what the operation looks like; there is nothing but the order within them.
     Order {
-        /// The group, where the trace names one.
+        /// The group, if the trace names one.
         group: Option<GroupKey>,
         /// Name, type and shape of the data.
         signature: String,
@@ -141,31 +142,31 @@ pub enum Instance {
 /// A communicator, as far as one process knows it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Communicator {
-    /// Whether the operations name it; the others of a process share one place here, whichever they
-    /// are in.
+    /// Whether the operations name it; the unnamed ones of a process share one entry here,
+    /// whichever they are.
     pub named: bool,
-    /// Its number of ranks, where stated.
+    /// Number of ranks, if stated.
     pub size: Option<u32>,
-    /// The process's rank in it, where stated.
+    /// Rank of the process in it, if stated.
     pub rank: Option<u32>,
-    /// From when until when the call ran that made it and returned nowhere before all members had
-    /// called it, on R; None where that is not known.
+    /// Start and end, on R, of the call that created it, which returned nowhere before all members
+    /// had called it; `None` if unknown.
     pub made: Option<(Picoseconds, Picoseconds)>,
-    /// Its number among those of which the traces together have told which they are of other
-    /// processes.
+    /// Its number among the communicators for which the traces together show the counterparts on
+    /// other processes.
     pub joined: Option<usize>,
 }
 
-/// A process group as the trace names it.
+/// A process group as named by the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its members, where the trace lists them in full.
+    /// Members, if the trace lists them all.
     pub ranks: Option<Vec<u32>>,
-    /// Its size, where stated.
+    /// Size, if stated.
     pub size: Option<u32>,
-    /// The traces of all members hold its operations from its making on: the first of each is the
-    /// same.
+    /// The traces of all members contain its operations from its creation on: the first of each is
+    /// the same.
     pub is_from_making: bool,
 }

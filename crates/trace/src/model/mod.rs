@@ -26,70 +26,70 @@ pub use self::steps::Steps;
 pub use self::time::Picoseconds;
 pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS, nearest_ns};
 
-/// What one trace file says of itself, its clock and its collectives.
+/// What one trace file says about itself, its clock and its collectives.
 #[derive(Clone, Debug, Default)]
 pub struct TraceFacts {
     /// Who wrote it.
     pub identity: Identity,
-    /// The file holds the traces of several nodes already: which part is whose is not in it.
+    /// The file already contains the traces of several nodes, without saying which part belongs to
+    /// which.
     pub merged: bool,
-    /// Which clock of its node its times are on.
+    /// The clock of its node that its times are on.
     pub clock: TraceClock,
-    /// The clock that its times are on, by the name that its format has for it, where the format
-    /// has such names and the file states one (Perfetto: `BOOTTIME`).
+    /// The format's name for the clock of its times, if the format has such names and the file
+    /// states one (Perfetto: `BOOTTIME`).
     pub stated_clock: Option<&'static str>,
-    /// The clock that this program has put its times on already, where the file says so: they are
-    /// on it, and on no node's own.
+    /// The clock that this program has already put its times on, if the file says so: they are on
+    /// that clock and on no node's own.
     pub aligned_to: Option<String>,
-    /// How well its times are known on that clock: their standard deviation in the middle of the
-    /// file, ns, where the file says so.
+    /// Uncertainty of its times on that clock: standard deviation in the middle of the file, ns, if
+    /// the file states it.
     pub aligned_sigma_ns: Option<f64>,
     /// How far the rows that a profiler of CPU and devices stamped itself are behind
-    /// [`Self::clock`], ns, where the caller says that they are on another: they are to be made so
-    /// much later before they are mapped.
+    /// [`Self::clock`], ns, if the caller says that they are on another clock: they must be shifted
+    /// later by this much before they are mapped.
     pub cpu_behind_ns: Option<i64>,
-    /// Timed events in the file, collectives and markers included.
+    /// Timed events in the file, including collectives and markers.
     pub events: u64,
-    /// First and last instant that any event of the program on the file's own timeline touches;
-    /// markers and the profiler's own spans are none.
+    /// First and last instant of the program's events on the file's own timeline; markers and the
+    /// profiler's own spans do not count.
     pub span: Option<(Picoseconds, Picoseconds)>,
-    /// Which times are believed, where some are not; None: all are.
+    /// Range of plausible times, if some are implausible; `None`: all are plausible.
     pub reach: Option<Reach>,
-    /// Start and stop of the recording, where the file states both; Unix time.
+    /// Start and stop of the recording, if the file states both; Unix time.
     pub session: Option<(Picoseconds, Picoseconds)>,
-    /// Planes that are not on the file's timeline but on a clock that counts from the machine's
-    /// start.
+    /// Planes that are not on the file's timeline but on a clock that counts from boot.
     pub since_boot: Vec<PlaneSpan>,
     /// Moments at which the trace also states the system time.
     pub pairs: Vec<ClockPair>,
-    /// Events that a process has put there between two readings of the system clock, which are not
-    /// in the trace.
+    /// Events that a process put there between two readings of the system clock, which are not in
+    /// the trace.
     pub marks: Vec<MarkStamp>,
-    /// Those of them of which the readings are known; none until a run's files are looked at.
+    /// Those of them with known readings; none until the files of a run are read.
     pub brackets: Vec<Bracket>,
     /// It has a plane of snapshot pairs, readable or not.
     pub has_snapshot_plane: bool,
-    /// Parts in collective operations.
+    /// Parts of collective operations.
     pub collectives: CollectiveParts,
-    /// The numbered steps that it states, and in which of them its operations were issued.
+    /// The numbered steps it states, and the steps in which its operations were issued.
     pub steps: Steps,
-    /// When what begins on a device at a time was launched, ns, where the reader of facts sees it;
-    /// of other formats a second reading tells.
+    /// Launch times of what begins on a device at a time, ns, if the reader of facts sees them;
+    /// other formats need a second pass.
     pub launches: HashMap<i64, i64>,
-    /// Every process group of the writing rank that the file lists, named by an event or not; empty
-    /// where it lists none. It tells whether an operation without a group could belong to another
+    /// All process groups of the writing rank that the file lists, named by an event or not; empty
+    /// if it lists none. It tells whether an operation without a group could belong to another
     /// group.
     pub groups: Vec<GroupKey>,
-    /// The communicators in which the writing process took part, where it knows them by handles of
-    /// its own, by the number that [`Instance::Communicator`] bears.
+    /// The communicators in which the writing process took part, if it knows them by handles of its
+    /// own, by the number in [`Instance::Communicator`].
     pub communicators: Vec<Communicator>,
-    /// Events that are left out because their times cannot be believed: the reason, and how many.
+    /// Events omitted because of implausible times: the reason, and how many.
     pub omitted: Vec<(&'static str, u64)>,
-    /// Things worth telling the user: lines left out, odd values; bounded by the format's reader.
+    /// Notes for the user: skipped lines, odd values; limited in number by the reader of the
+    /// format.
     pub notes: Vec<String>,
-    /// What every command must tell: events that are left out because their times cannot be
-    /// believed, sources that contradict each other about its rank, a writer that died before it
-    /// named its process.
+    /// Warnings that every command must show: events omitted because of implausible times,
+    /// contradictory sources of its rank, a writer that died before it named its process.
     pub warnings: Vec<String>,
 }
 
@@ -122,24 +122,24 @@ impl BeforeLaunch {
     }
 }
 
-/// Which clock of its node a file's times are on.
+/// The clock of its node that the times of a file are on.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum TraceClock {
-    /// The system clock, as its format says; where nothing ties the two, R is taken as S.
+    /// The system clock, as its format says; if nothing ties the two, R is taken as S.
     #[default]
     System,
-    /// `CLOCK_BOOTTIME`, which counts from the machine's start and says nothing of any other clock.
+    /// `CLOCK_BOOTTIME`, which counts from boot and says nothing about any other clock.
     Boot,
     /// The boot clocks of several machines: rows of many databases in one.
     SeveralBoot,
 }
 
-/// A plane whose events are on a clock that counts from the machine's start.
+/// A plane whose events are on a clock that counts from boot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaneSpan {
-    /// Its name.
+    /// Name of the plane.
     pub plane: String,
-    /// First and last instant that any of its events touches, on that clock.
+    /// First and last instant of its events, on that clock.
     pub span: (Picoseconds, Picoseconds),
 }
 
@@ -148,21 +148,21 @@ pub struct PlaneSpan {
 pub struct Identity {
     /// Host name.
     pub hostname: Option<String>,
-    /// Rank in the job: what the profiler says, else what a marker says.
+    /// Rank in the job: from the profiler, otherwise from a marker.
     pub rank: Option<u32>,
-    /// Whose number the profiler's rank is; None where it says none, or that of a launcher that
-    /// runs do not record.
+    /// The launcher that the profiler's rank comes from; `None` if it states no rank, or that of a
+    /// launcher that runs do not record.
     pub launcher: Option<Launcher>,
     /// Ranks in the job.
     pub world_size: Option<u32>,
-    /// The globally unique number of the process, where its profiler gives one: neither its number
-    /// nor its machine's, which other hosts and later processes have too.
+    /// Globally unique number of the process, if its profiler states one. Neither the process ID
+    /// nor the machine's ID will do, since other hosts and later processes share them.
     pub guid: Option<String>,
-    /// Rank and number of ranks that the program itself has put into the trace, as an event
+    /// Rank and number of ranks that the program itself put into the trace, as an event
     /// `probe_sync.rank#3/8`.
     pub marked_rank: Option<(u32, u32)>,
-    /// The process of the run's session that wrote it, as its marks prove; none until a run's files
-    /// are looked at.
+    /// The process of the run's session that wrote it, as proven by its marks; none until the files
+    /// of a run are read.
     pub process: Option<MarksHeader>,
 }
 
@@ -175,12 +175,12 @@ impl Identity {
     }
 }
 
-/// When a profiler stamped a mark's event.
+/// When a profiler stamped the event of a mark.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MarkStamp {
-    /// Of the process that entered it.
+    /// Token of the process that entered it.
     pub token: MarkToken,
-    /// The mark's number in that process.
+    /// Number of the mark in that process.
     pub number: u64,
     /// On the trace's timeline R.
     pub tracer_ps: Picoseconds,
@@ -188,7 +188,7 @@ pub struct MarkStamp {
     pub unit_ps: Picoseconds,
 }
 
-/// A stamp on R and what the system clock S showed before and after it was made.
+/// A stamp on R, and the readings of the system clock S before and after it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Bracket {
     /// On the trace's timeline R.
@@ -197,7 +197,7 @@ pub struct Bracket {
     pub unit_ps: Picoseconds,
     /// On the node's system clock S, ns.
     pub before_ns: i64,
-    /// On S, ns; not less.
+    /// On S, ns; not less than `before_ns`.
     pub after_ns: i64,
 }
 
@@ -208,7 +208,7 @@ pub struct ClockPair {
     pub tracer_ps: Picoseconds,
     /// On the node's system clock S, ns.
     pub system_ns: i64,
-    /// How the pair came about.
+    /// Origin of the pair.
     pub kind: PairKind,
 }
 
@@ -217,7 +217,7 @@ pub struct ClockPair {
 pub enum PairKind {
     /// Read in a bracket of this width, ns: two-sided error of at most half of it.
     Bracketed(f64),
-    /// A marker event: the system clock was read BEFORE the tracer stamped the event's start, so R
-    /// is late by the tracer's overhead (5–40 µs, rarely 1 ms), never early.
+    /// A marker event: the system clock was read BEFORE the tracer stamped the start of the event,
+    /// so R is late by the tracer's overhead (5–40 µs, rarely 1 ms), never early.
     Marker,
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::time::Picoseconds;
 
-/// First and last believed time of a trace, ps on its own timeline.
+/// First and last plausible time of a trace, ps on its own timeline.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     pub(crate) first_ps: Picoseconds,
@@ -76,7 +76,7 @@ impl Reach {
 /// The times of a trace's events, counted coarsely.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spread {
-    /// The bucket that the last event was in: most share it with the one before.
+    /// The bucket of the last event: most events share it with the one before.
     current: Option<(i128, Bucket)>,
     buckets: BTreeMap<i128, Bucket>,
     zero_ps: Option<Picoseconds>,
@@ -172,15 +172,15 @@ pub(crate) struct LeftOut {
 /// Why an event's time is not believed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Oddity {
-    /// Its time is written as 0 and lies far from all others.
+    /// Its time is written as 0 and is far from all others.
     Zero,
-    /// Its time or its length is no number.
+    /// Its time or length is not a number.
     NoNumber,
     /// It ends before it begins.
     Backwards,
-    /// It begins or ends days or decades from all others.
+    /// It begins or ends days or decades away from all others.
     Away,
-    /// It ends after the recording, by a length that is a negative one in 32 bits.
+    /// It ends after the recording, by a length that would be negative in 32 bits.
     Wrapped,
 }
 

@@ -13,7 +13,7 @@ use super::time::{PS_PER_NS, Picoseconds, nearest_ns};
 pub struct Steps {
     /// By name without the number, in order of start.
     series: BTreeMap<String, Vec<Step>>,
-    /// When the operation that begins on a device at a time was issued by the host, ns.
+    /// When the host issued the operation that begins on a device at a time, ns.
     issued: BTreeMap<i64, i64>,
     /// The operations run on a device, which lags behind the host: only the time of issue tells
     /// their step.

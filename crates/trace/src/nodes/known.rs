@@ -26,38 +26,38 @@ use crate::clocks::process;
 use crate::model::Identity;
 use crate::words::joined;
 
-/// What settled which node wrote a trace.
+/// What determined which node wrote a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettledBy {
     /// The caller named the node.
     Caller,
     /// The caller said that the traces are in the order of the nodes.
     ListOrder,
-    /// The trace's marks, whose process has left its rank and node in the run.
+    /// The marks of the trace, whose process recorded its rank and node in the run.
     Marks {
-        /// The rank.
+        /// Rank.
         rank: u32,
         /// Ranks in the session.
         world_size: u32,
     },
-    /// The trace's host, which the run recorded for this node alone.
+    /// The host of the trace, which the run recorded for this node alone.
     Host(String),
-    /// The trace's rank, which the run recorded on this node.
+    /// The rank of the trace, which the run recorded on this node.
     Rank {
-        /// The rank.
+        /// Rank.
         rank: u32,
         /// Ranks in its job.
         world_size: u32,
     },
-    /// The trace's rank, in a job of as many ranks as the offsets have nodes; the offsets name
-    /// neither hosts nor ranks.
+    /// The rank of the trace, in a job with as many ranks as the offsets have nodes; the offsets
+    /// name neither hosts nor ranks.
     RankOfAsMany {
-        /// The rank, which is the node's number.
+        /// The rank, which is the number of the node.
         rank: u32,
         /// Ranks in the job, and nodes in the offsets.
         world_size: u32,
     },
-    /// No offsets of nodes will be applied, so that nothing had to be settled.
+    /// No offsets of nodes will be applied, so nothing had to be determined.
     Nothing,
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Unsettled<'a> {
 }
 
 impl KnownNodes {
-    /// The node that recorded facts give to a trace; None where they give it to none.
+    /// The node that recorded facts assign to a trace; `None` if they assign none.
     ///
     /// # Errors
     /// When host and rank point to different nodes.
@@ -181,7 +181,7 @@ impl KnownNodes {
         Settled { node: node_id.0, by: SettledBy::Marks { rank: *rank, world_size: *world_size }, remark }
     }
 
-    /// What is worth telling of a node that the caller gives.
+    /// Notes about a node given by the caller.
     ///
     /// # Errors
     /// [`Error::Request`] where recorded facts give the trace to others.

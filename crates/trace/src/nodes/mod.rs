@@ -47,8 +47,8 @@ pub(crate) struct Said<'a> {
 /// A trace that cannot be read, and why.
 pub(crate) type LeftOutFile = (PathBuf, Error);
 
-/// Reads the facts of all traces and settles whose they are; with them, why others were left out,
-/// where that is allowed.
+/// Reads the facts of all traces and determines their nodes; also returns why others were left out,
+/// if that is allowed.
 ///
 /// # Errors
 /// Names the traces that cannot be read, have no node, or contradict the caller or the run, and
@@ -152,9 +152,9 @@ pub(crate) fn join_by_clocks<'a>(
     join(&mut processes)
 }
 
-/// One process's trace counts once. Its globally unique number and its host tell processes apart,
-/// and nothing else does: numbers of processes and machines repeat on other hosts, and a process
-/// that was started again has its predecessor's.
+/// The trace of one process counts once. Only its globally unique number together with its host
+/// distinguishes processes: numbers of processes and machines repeat on other hosts, and a
+/// restarted process has those of its predecessor.
 ///
 /// # Errors
 /// Names both files.
@@ -171,8 +171,8 @@ fn refuse_repeated(traces: &[NodeTrace]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What tells traces apart: their ranks, else their nodes while these are free, else the next free
-/// number. A rank may have several traces, one after the other.
+/// What distinguishes traces: their ranks, otherwise their nodes while these are free, otherwise
+/// the next free number. A rank may have several traces, one after the other.
 ///
 /// # Errors
 /// Two traces of a rank overlap in time: one may be a copy of the other.
@@ -298,8 +298,8 @@ pub(crate) fn with_collectives<T>(
     judge(&nodes)
 }
 
-/// Offsets of all nodes from their collectives alone; `own` maps each trace to its node's own
-/// clock.
+/// Offsets of all nodes from their collectives alone; `own` maps each trace to the clock of its own
+/// node.
 ///
 /// # Errors
 /// When the collectives join nobody to the reference.

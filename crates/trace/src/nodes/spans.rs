@@ -31,7 +31,7 @@ pub(super) struct Joined<'a> {
     pub(super) parts: CollectiveParts,
     pub(super) groups: &'a [GroupKey],
     pub(super) steps: Steps,
-    /// When each trace but the first begins, on its own timeline.
+    /// Start of each trace but the first, on its own timeline.
     begins: Vec<Picoseconds>,
 }
 

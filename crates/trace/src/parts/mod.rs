@@ -41,7 +41,7 @@ pub struct CollectiveParts {
     count: u64,
     reversed: u64,
     left_out: u64,
-    /// Runs cannot be merged, since the disk is full or cannot be read; they stay as they are.
+    /// Runs cannot be merged because the disk is full or unreadable; they stay as they are.
     unmerged: bool,
     problem: Option<String>,
     of_calls: bool,
@@ -67,12 +67,12 @@ pub(crate) struct StoredPart {
 }
 
 impl CollectiveParts {
-    /// None yet; runs go to `spill`.
+    /// Creates an empty set; runs go to `spill`.
     pub fn new(spill: &Spill) -> Self {
         Self { spill: spill.clone(), ..Self::default() }
     }
 
-    /// Takes a part in.
+    /// Adds a part.
     pub fn push(&mut self, event: CollectiveEvent) {
         if event.start_ps > event.end_ps {
             self.reversed += 1;
@@ -122,7 +122,7 @@ impl CollectiveParts {
         self.origin_ps += by_ps;
     }
 
-    /// Ends taking in; to be called before anything is read back.
+    /// Ends adding; must be called before anything is read back.
     pub fn close(&mut self) {
         if !self.runs.is_empty() {
             self.write_run();
@@ -138,7 +138,7 @@ impl CollectiveParts {
         }
     }
 
-    /// Parts taken in.
+    /// Number of parts.
     pub fn len(&self) -> u64 {
         self.count
     }
@@ -153,7 +153,7 @@ impl CollectiveParts {
         self.reversed
     }
 
-    /// Parts that could not be kept: no verdict covers them.
+    /// Number of parts that could not be kept: no verdict covers them.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }

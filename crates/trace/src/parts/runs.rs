@@ -85,7 +85,7 @@ type Order = (i64, Picoseconds, Picoseconds, u64);
 pub(super) struct Merge<'a> {
     held: &'a [Record],
     slices: Vec<Reading<'a>>,
-    /// The first part of each slice, turned round since the heap gives the largest.
+    /// The first part of each slice, reversed since the heap returns the largest.
     heads: BinaryHeap<std::cmp::Reverse<(Order, usize)>>,
     /// Parts that could not be read back; what came is not complete then.
     pub(super) unread: u64,

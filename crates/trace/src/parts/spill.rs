@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::model::collective::Recipients;
 use crate::model::time::Picoseconds;
 
-/// The file that traces share; clones are the same file.
+/// The file that traces share; clones refer to the same file.
 #[derive(Clone, Debug, Default)]
 pub struct Spill(Arc<Mutex<Option<Arc<SpillFile>>>>);
 
@@ -31,7 +31,7 @@ struct SpillFile {
 #[derive(Debug, Default)]
 struct Space {
     length: u64,
-    /// Where regions were that nobody holds any more, by their length.
+    /// Free regions, by length.
     free: BTreeMap<u64, Vec<u64>>,
 }
 

@@ -72,19 +72,19 @@ pub fn put_bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
 /// One field of a message in memory.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Field<'a> {
-    /// Its number.
+    /// Field number.
     pub number: u32,
-    /// What it holds.
+    /// Value.
     pub value: Value<'a>,
-    /// Where its tag begins in the message.
+    /// Position of its tag in the message.
     pub at: usize,
-    /// Where its value begins: after the tag (numbers) or after the length (bytes).
+    /// Position of its value: after the tag (numbers) or after the length (bytes).
     pub value_at: usize,
-    /// Where the next field begins.
+    /// Position of the next field.
     pub end: usize,
 }
 
-/// What a field holds.
+/// Value of a field.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// Wire type 0.
@@ -105,7 +105,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// What is wrong with a message, and where in it.
+/// What is wrong with a message, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Bytes from the start of the message.
@@ -129,7 +129,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of `message`.
+    /// Iterates over the fields of `message`.
     pub fn of(message: &'a [u8]) -> Fields<'a> {
         Fields { message, at: 0 }
     }

@@ -20,12 +20,12 @@ pub(crate) struct Source {
     path: PathBuf,
     input: Input,
     buffer: Vec<u8>,
-    /// The part of the buffer that is filled and not yet consumed.
+    /// Start of the filled, not yet consumed part of the buffer.
     start: usize,
     end: usize,
     /// Position of `buffer[start]` in the (decompressed) file.
     position: u64,
-    /// The file's length, where it is known before its end.
+    /// Length of the file, if known before its end.
     length: Option<u64>,
 }
 

@@ -34,19 +34,19 @@ use crate::words::is_formula;
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CsvFile {
-    /// Its name.
+    /// Path.
     pub path: PathBuf,
-    /// How many events are in it.
+    /// Number of events in it.
     pub rows: u64,
 }
 
 impl Query {
-    /// Writes a file for each kind of event that there is: `FOLDER/NAME_kernel_trace.csv` and its
-    /// like. All appear once all are whole.
+    /// Writes one file for each kind of event that occurs: `FOLDER/NAME_kernel_trace.csv` and
+    /// similar. All appear once all are complete.
     ///
     /// # Errors
-    /// Databases that are not on one clock; one that cannot be read, with table and row; a file
-    /// that cannot be written. No file appears then.
+    /// Returns an error if the databases are not on one clock, if one cannot be read, with table
+    /// and row, or if a file cannot be written. No file appears then.
     pub fn write_csv(&self, folder: &Path, name: &str, settings: &CsvSettings) -> Result<Vec<CsvFile>, Error> {
         if let Some(reason) = &self.apart {
             return Err(Error::Request { problem: reason.to_string() });

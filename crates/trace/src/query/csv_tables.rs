@@ -10,15 +10,14 @@ use std::io::Write;
 use self::Origin::{Agent, Allocator, Bits, Either, Is, Number, Property, Text};
 use crate::formats::AgentIndex;
 
-/// How the files are to be.
+/// Settings of the CSV files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CsvSettings {
     /// How devices are numbered.
     pub agent_index: AgentIndex,
-    /// Without the columns that rocprofv3 has not: `Host` and `Rank`.
+    /// Omit the columns that rocprofv3 does not have: `Host` and `Rank`.
     pub plain_columns: bool,
-    /// Texts that a spreadsheet would run as formulas are written as they are, without an
-    /// apostrophe.
+    /// Write texts that a spreadsheet would run as formulas as they are, without an apostrophe.
     pub raw_cells: bool,
 }
 
@@ -27,7 +26,7 @@ pub(super) struct Table {
     pub(super) name: &'static str,
     /// A view of the profiler's.
     pub(super) view: &'static str,
-    /// Which of its rows; may be empty.
+    /// Condition on its rows; may be empty.
     condition: &'static str,
     /// Name of each column, and where it is from.
     pub(super) columns: &'static [(&'static str, Origin)],
@@ -35,22 +34,21 @@ pub(super) struct Table {
 
 /// Where a cell is from, in SQL.
 pub(super) enum Origin {
-    /// The same text everywhere.
+    /// A constant text.
     Is(&'static str),
     /// A text.
     Text(&'static str),
-    /// A number; 0 where it is not set.
+    /// A number; 0 if it is not set.
     Number(&'static str),
-    /// A device, by the beginning of the names of three columns.
+    /// A device, by the common prefix of the names of three columns.
     Agent(&'static str),
-    /// A property of an agent, a number in the JSON that describes it, by its path; 0 where it is
-    /// not there.
+    /// A property of an agent, a number in its JSON description, by its path; 0 if it is missing.
     Property(&'static str),
-    /// A property that is several numbers there: the path of each, and the bit at which it begins.
+    /// A property that is several numbers there: the path of each, and its first bit.
     Bits(&'static [(&'static str, u32)]),
-    /// A property that a column has, too, where the JSON lacks it: its path, and the column.
+    /// A property that a column also has, for JSON that lacks it: its path, and the column.
     Either(&'static str, &'static str),
-    /// The device of an allocation; memory that is given back is no device's.
+    /// The device of an allocation; freed memory belongs to no device.
     Allocator,
 }
 

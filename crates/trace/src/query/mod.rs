@@ -43,27 +43,27 @@ pub use csv::CsvFile;
 pub use csv_tables::CsvSettings;
 pub use pool::OPEN_MAX;
 
-/// What to ask of which rows.
+/// Settings of queries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuerySettings {
-    /// Leave times on the clocks of their nodes, whatever is known of them.
+    /// Leave times on the clocks of their nodes, whatever is known about them.
     pub own_clocks: bool,
-    /// Which events; rows of tables that describe (`rocpd_info_*`) are always there.
+    /// Which events; rows of descriptive tables (`rocpd_info_*`) are always included.
     pub window: Window,
-    /// How long a statement may take; None as long as it likes.
+    /// Longest duration of a statement; `None`: unlimited.
     pub timeout: Option<Duration>,
 }
 
-/// Databases that can be asked.
+/// Databases open for queries.
 pub struct Query {
     connection: Connection,
     pool: Arc<Pool>,
     failure: Failure,
-    /// The clock that times are on.
+    /// The clock of the times.
     pub timeline: String,
-    /// Worth telling the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// What probably has to be changed.
+    /// Warnings: what probably has to be changed.
     pub warnings: Vec<String>,
     calibrated: Calibrated,
     tables: Vec<Arc<Table>>,
@@ -71,9 +71,9 @@ pub struct Query {
     processes: Vec<Process>,
     window: Option<([i64; 2], bool)>,
     timeout: Option<Duration>,
-    /// When the statement under way is given up.
+    /// Deadline of the current statement.
     until: Arc<Mutex<Option<Instant>>>,
-    /// Why times must not be asked for, where they are on several clocks.
+    /// Why times must not be queried, if they are on several clocks.
     apart: Option<Arc<str>>,
 }
 
@@ -88,19 +88,19 @@ impl std::fmt::Debug for Query {
 pub enum Value<'a> {
     /// NULL.
     Null,
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A number; never NaN, which SQLite has not.
+    /// A floating-point number; never NaN, which SQLite does not have.
     Real(f64),
-    /// Text, which may be no UTF-8 where a database holds such.
+    /// Text, which may be invalid UTF-8 if a database contains such.
     Text(&'a [u8]),
     /// Bytes.
     Blob(&'a [u8]),
 }
 
-/// Where the result goes.
+/// Receiver of a result.
 pub trait RowSink {
-    /// The names of the columns, before the first row. Two may be the same.
+    /// The names of the columns, before the first row. Two may be equal.
     ///
     /// # Errors
     /// The result is not wanted so; it ends then.
@@ -135,13 +135,13 @@ fn all_notes(calibrated: &Calibrated, of_tables: Vec<String>) -> Vec<String> {
 }
 
 impl Query {
-    /// Learns the databases' clocks and makes their tables known. Traces of the request that are
-    /// folders stand for the databases in them.
+    /// Determines the clocks of the databases and makes their tables available. Folders among the
+    /// traces of the request stand for the databases in them.
     ///
     /// # Errors
-    /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a
-    /// clock that is not known while there is a window and `own_clocks` is not set; two files of
-    /// one process; files whose schemas differ in their major number.
+    /// Errors of [`calibrate()`](crate::calibrate()); an error for a trace that is not a rocprofv3
+    /// database, for an unknown clock if there is a window and `own_clocks` is not set, for two
+    /// files of one process, and for files whose schemas differ in their major number.
     pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {
         refuse_cpu_clock(request)?;
         let found = folders::search(request, Wanted::Databases)?;
@@ -212,12 +212,12 @@ impl Query {
         })
     }
 
-    /// Runs one statement, and gives its rows as they come.
+    /// Runs one statement, and passes on its rows as they come.
     ///
     /// # Errors
-    /// [`Error::Request`] for what is no statement, several, or more than reading, and for times of
-    /// databases that are not on one clock; [`Error::Database`] with the file, table and row that
-    /// cannot be read; what the sink refuses.
+    /// [`Error::Request`] for text that is not exactly one statement, for statements that do more
+    /// than read, and for times of databases that are not on one clock; [`Error::Database`] with
+    /// the file, table and row that cannot be read; errors of the sink.
     pub fn run(&self, sql: &str, sink: &mut dyn RowSink) -> Result<(), Error> {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = self.timeout.map(|limit| Instant::now() + limit);
         let asked = |problem: rusqlite::Error| self.asked(&problem);
@@ -241,7 +241,7 @@ impl Query {
         self.pool.expect_unchanged()
     }
 
-    /// How many databases are asked, and how many of them were open at once so far: never more than
+    /// Number of databases queried, and the most that were open at once so far: never more than
     /// [`OPEN_MAX`].
     pub fn files(&self) -> (usize, usize) {
         (self.pool.files(), self.pool.most_open())
@@ -250,7 +250,7 @@ impl Query {
     /// Refuses an output that is one of the databases under any name.
     ///
     /// # Errors
-    /// [`Error::Request`] names both.
+    /// [`Error::Request`] naming both.
     pub fn refuse_overwriting(&self, output: PathBuf) -> Result<(), Error> {
         self.calibrated.refuse_overwriting(&[output])
     }

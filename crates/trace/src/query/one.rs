@@ -27,8 +27,8 @@ pub(super) struct One<'a> {
 }
 
 impl<'a> One<'a> {
-    /// Opens its file, and looks whether all rows are its own: by that views need not compare guids
-    /// row by row.
+    /// Opens its file, and checks whether all rows are its own, so that views need not compare
+    /// guids row by row.
     ///
     /// # Errors
     /// The file cannot be read, or has a row of another process; with table and row.

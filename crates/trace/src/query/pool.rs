@@ -22,9 +22,9 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct Open {
-    /// Which file, the last used last.
+    /// Index of the file, last used last.
     connections: Vec<(usize, Connection)>,
-    /// All that were opened since files were looked at.
+    /// All that were opened since files were last counted.
     opened: BTreeSet<usize>,
     most: usize,
 }
@@ -72,6 +72,6 @@ impl Pool {
     }
 }
 
-/// Databases that are open at once. One that is written by a log is three files: the whole stays
+/// Most databases open at once. A database with a write-ahead log is three files: the total stays
 /// below 64.
 pub const OPEN_MAX: usize = 20;

@@ -30,29 +30,29 @@ use crate::formats::rocpd::aligned;
 /// A table over all processes.
 pub(super) struct Source {
     table: Arc<Table>,
-    /// First and last time that is wanted, ns, and whether an event must lie between them whole.
+    /// First and last wanted time, ns, and whether an event must lie entirely between them.
     window: Option<([i64; 2], bool)>,
-    /// Why times must not be asked for, where they are on several clocks.
+    /// Why times must not be queried, if they are on several clocks.
     apart: Option<Arc<str>>,
     pool: Arc<Pool>,
     failure: Failure,
-    /// Which part is of a process.
+    /// Index of the part of each process.
     by_guid: HashMap<Box<[u8]>, usize, FixedState>,
 }
 
 /// Rows being handed out.
 struct Cursor {
     source: Arc<Source>,
-    /// The columns that are asked for, and by column of the table where they are in a block.
+    /// The requested columns and, by column of the table, their position in a block.
     wanted: Vec<usize>,
     places: Vec<Option<usize>>,
     asked: u64,
-    /// By part: what reads it.
+    /// By part: the statement that reads it.
     statements: HashMap<usize, Rc<Reading>>,
-    /// Parts that are left, the next one last.
+    /// Remaining parts, next one last.
     parts: Vec<usize>,
     part: usize,
-    /// The only row that is wanted of each part.
+    /// The only row wanted of each part.
     id: Option<i64>,
     block: Rc<Block>,
     row: usize,
@@ -64,9 +64,9 @@ struct Cursor {
 struct Reading {
     scan: String,
     range: String,
-    /// By place in what is read: whether it is a time.
+    /// By position in the values read: whether it is a time.
     times: Vec<bool>,
-    /// By place in what is read, where the table has these: start and end of an event.
+    /// Positions of start and end of an event in the values read, if the table has them.
     span: Option<[usize; 2]>,
     has_guid: bool,
 }

@@ -32,7 +32,7 @@ pub(super) struct Chrome<W> {
     taken_pids: HashSet<i64, FixedState>,
     taken_tids: HashSet<(i64, i64), FixedState>,
     lanes: Lanes,
-    /// By lane: the number that its events have as their tid.
+    /// By lane: the tid of its events.
     lane_tids: Vec<i64>,
     next_free: i64,
     any_event: bool,
@@ -47,7 +47,7 @@ struct Known {
     pid: i64,
     tid: i64,
     name: String,
-    /// Its name, after those of the devices that it is below.
+    /// Its name, after those of the devices above it.
     shown: String,
     is_process: bool,
     is_device: bool,

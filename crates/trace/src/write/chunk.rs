@@ -12,14 +12,14 @@ use crate::write::strings::{StringId, Strings};
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TrackId(pub u32);
 
-/// What events stand on.
+/// A row of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Track {
-    /// The track that it is drawn below: of the same or of an earlier chunk.
+    /// Parent track, of the same or of an earlier chunk.
     pub parent: Option<TrackId>,
-    /// What it is.
+    /// Kind of the track.
     pub kind: TrackKind,
-    /// Its name; of a process the name of its program.
+    /// Name; for a process the name of its program.
     pub name: String,
 }
 
@@ -30,7 +30,7 @@ pub enum TrackKind {
     Process(Process),
     /// A thread of the process above it.
     Thread {
-        /// The system's number of it.
+        /// Thread ID of the system.
         tid: i64,
     },
     /// A device, or anything else that rows are grouped by.
@@ -41,27 +41,28 @@ pub enum TrackKind {
     Stream,
     /// Values over time.
     Counter {
-        /// Their unit; may be empty.
+        /// Unit; may be empty.
         unit: String,
     },
 }
 
-/// Which process: pids repeat over hosts, so that none of these alone tells processes apart.
+/// Identity of a process: pids repeat across hosts, so none of these fields alone distinguishes
+/// processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its number on its host; 0: not known.
+    /// Process ID on its host; 0: unknown.
     pub pid: i64,
-    /// The host, where known.
+    /// Host, if known.
     pub host: String,
-    /// Its rank in the job, where known.
+    /// Rank in the job, if known.
     pub rank: Option<u32>,
-    /// What its profiler calls it, where it does.
+    /// Its identifier according to the profiler, if any.
     pub guid: String,
 }
 
 impl Track {
-    /// What viewers show: `rank 2 · gpu-01 · python 30592` of a process, as far as its rank, host,
-    /// name and number are known; of others their name.
+    /// Label for viewers: `rank 2 · gpu-01 · python 30592` for a process, as far as its rank, host,
+    /// name and number are known; for others their name.
     pub fn label(&self) -> String {
         let TrackKind::Process(process) = &self.kind else { return self.name.clone() };
         let host = Some(process.host.clone()).filter(|host| !host.is_empty());
@@ -79,16 +80,16 @@ impl Track {
 /// Between the parts of a process's name.
 pub(crate) const BETWEEN_NAMES: &str = " · ";
 
-/// A value of an argument.
+/// Value of an argument.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A whole number that an `i64` does not hold.
+    /// An integer that does not fit an `i64`.
     Unsigned(u64),
     /// Another number.
     Float(f64),
-    /// Yes or no.
+    /// A boolean.
     Boolean(bool),
     /// A text.
     Text(StringId),
@@ -96,100 +97,101 @@ pub enum Value {
     Json(StringId),
 }
 
-/// Arguments of one event: so many from `first` on in [`Chunk::args`].
+/// Arguments of one event: `count` entries from `first` on in [`Chunk::args`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArgRange {
-    /// The first.
+    /// First entry.
     pub first: u32,
-    /// How many.
+    /// Number of entries.
     pub count: u32,
 }
 
-/// One end of a flow, which joins what happens on different tracks. All ends of one id are joined
-/// in the order of their times.
+/// One end of a flow, which connects events on different tracks. All ends with the same id are
+/// connected in the order of their times.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// What its ends have in common, unique in the whole output; 0: no flow.
+    /// Shared by all ends of a flow, unique in the whole output; 0: no flow.
     pub id: u64,
-    /// Which end, for formats that tell them apart.
+    /// Which end, for formats that distinguish them.
     pub end: FlowEnd,
 }
 
 /// Which end of a flow.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum FlowEnd {
-    /// It begins here.
+    /// Start of the flow.
     #[default]
     Out,
-    /// It passes, and goes on.
+    /// Intermediate point.
     Step,
-    /// It ends here.
+    /// End of the flow.
     In,
 }
 
-/// Spans of time.
+/// Events with a duration, one column per property.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
-    /// Where they stand.
+    /// Tracks.
     pub track: Vec<TrackId>,
-    /// When they begin, ns.
+    /// Starts, ns.
     pub start_ns: Vec<i64>,
-    /// When they end, ns; not before they begin.
+    /// Ends, ns; not before the starts.
     pub end_ns: Vec<i64>,
-    /// What they are called.
+    /// Names.
     pub name: Vec<StringId>,
-    /// Of which kind they are; may be empty.
+    /// Categories; may be empty.
     pub category: Vec<StringId>,
-    /// The flow of which they are an end.
+    /// The flow that each is an end of.
     pub flow: Vec<Flow>,
-    /// Their arguments.
+    /// Arguments.
     pub args: Vec<ArgRange>,
 }
 
-/// Moments.
+/// Events without a duration, one column per property.
 #[derive(Clone, Debug, Default)]
 pub struct Instants {
-    /// Where they stand.
+    /// Tracks.
     pub track: Vec<TrackId>,
-    /// When, ns.
+    /// Times, ns.
     pub time_ns: Vec<i64>,
-    /// What they are called.
+    /// Names.
     pub name: Vec<StringId>,
-    /// Of which kind they are; may be empty.
+    /// Categories; may be empty.
     pub category: Vec<StringId>,
-    /// Their arguments.
+    /// Arguments.
     pub args: Vec<ArgRange>,
 }
 
-/// Values on tracks of counters.
+/// Values on counter tracks, one column per property.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Which counter.
+    /// Counter tracks.
     pub track: Vec<TrackId>,
-    /// From when on, ns.
+    /// Times from which the values hold, ns.
     pub time_ns: Vec<i64>,
-    /// What it is from then on.
+    /// Values from those times on.
     pub value: Vec<f64>,
 }
 
-/// Ends of flows that were recorded apart from their slices. Each belongs to the innermost slice
-/// that begins on the track at that time; where none does, the end is counted and not written.
+/// Ends of flows that were recorded separately from their slices. Each belongs to the innermost
+/// slice that begins on the track at that time; if there is none, the end is counted and not
+/// written.
 #[derive(Clone, Debug, Default)]
 pub struct FlowPoints {
-    /// Where.
+    /// Tracks.
     pub track: Vec<TrackId>,
-    /// When, ns.
+    /// Times, ns.
     pub time_ns: Vec<i64>,
-    /// Which flow, and which end.
+    /// The flow and which end of it.
     pub flow: Vec<Flow>,
 }
 
 /// Arguments of slices and instants.
 #[derive(Clone, Debug, Default)]
 pub struct Args {
-    /// What each is called.
+    /// Keys.
     pub key: Vec<StringId>,
-    /// What it is.
+    /// Values.
     pub value: Vec<Value>,
 }
 
@@ -198,13 +200,13 @@ pub struct Args {
 pub struct Chunk {
     /// Its texts.
     pub strings: Strings,
-    /// Tracks that are declared with it.
+    /// Tracks declared with it.
     pub tracks: Vec<Track>,
-    /// Spans of time.
+    /// Events with a duration.
     pub slices: Slices,
-    /// Moments.
+    /// Events without a duration.
     pub instants: Instants,
-    /// Values of counters.
+    /// Counter values.
     pub counters: Counters,
     /// Ends of flows.
     pub flows: FlowPoints,
@@ -213,17 +215,17 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Events of all tables.
+    /// Number of events in all tables.
     pub fn events(&self) -> usize {
         self.slices.track.len() + self.instants.track.len() + self.counters.track.len() + self.flows.track.len()
     }
 
-    /// Whether it holds as much as a chunk should.
+    /// Whether the chunk has reached its intended size.
     pub fn is_full(&self) -> bool {
         self.events() >= CHUNK_EVENTS || self.strings.bytes() >= CHUNK_BYTES || self.args.key.len() >= CHUNK_ARGS
     }
 
-    /// Empties it and keeps its memory.
+    /// Empties the chunk and keeps its memory.
     pub fn clear(&mut self) {
         let Self { strings, tracks, slices, instants, counters, flows, args } = self;
         strings.clear();
@@ -249,11 +251,11 @@ impl Chunk {
         args.value.clear();
     }
 
-    /// Refuses columns of different lengths, texts, arguments and tracks that there are not, and
-    /// slices that end before they begin. `tracks` is how many were declared before.
+    /// Refuses columns of different lengths, references to nonexistent texts, arguments and tracks,
+    /// and slices that end before they begin. `tracks` is the number of tracks declared before.
     ///
     /// # Errors
-    /// [`Error::Chunk`] names table and row.
+    /// [`Error::Chunk`] naming table and row.
     pub fn check(&self, tracks: usize) -> Result<(), Error> {
         self.check_lengths()?;
         let Self { slices, instants, counters, flows, args, .. } = self;
@@ -292,7 +294,7 @@ impl Chunk {
         [("slices", &self.slices.start_ns), ("instants", &self.instants.time_ns), ("counters", &self.counters.time_ns)]
     }
 
-    /// Refuses times before the clock's zero, for formats whose times are unsigned.
+    /// Refuses times before the zero of the clock, for formats with unsigned times.
     ///
     /// # Errors
     /// [`Error::Chunk`] names table, row and the output, as "a Perfetto trace".

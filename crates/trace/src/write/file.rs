@@ -16,7 +16,7 @@ use super::report::{Meta, WriteReport};
 use super::{OutputFormat, TraceWriter, open};
 use crate::Error;
 
-/// A file that is being written; dropped before the end it leaves nothing.
+/// A file being written; dropped before its end it leaves nothing behind.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
@@ -39,7 +39,7 @@ impl TraceFile {
         Ok(Self { path: path.to_owned(), writer: open(format, sink, meta) })
     }
 
-    /// Its name.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -47,7 +47,7 @@ impl TraceFile {
     /// As [`TraceWriter::write`].
     ///
     /// # Errors
-    /// The same, with the file.
+    /// As there, with the file named.
     pub fn write(&mut self, chunk: &Chunk) -> Result<(), Error> {
         self.writer.write(chunk).map_err(|error| with_path(&self.path, error))
     }
@@ -55,15 +55,15 @@ impl TraceFile {
     /// As [`TraceWriter::on_machine`].
     ///
     /// # Errors
-    /// The same, with the file.
+    /// As there, with the file named.
     pub fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
         self.writer.on_machine(machine).map_err(|error| with_path(&self.path, error))
     }
 
-    /// Ends the trace. The file is whole, and gets its name when it is committed.
+    /// Ends the trace. The file is complete, and gets its name when it is committed.
     ///
     /// # Errors
-    /// It takes no more.
+    /// Errors of writing the file.
     pub fn finish(self) -> Result<(AtomicFile, WriteReport), Error> {
         let Self { path, writer } = self;
         let (report, sink) = writer.finish().map_err(|error| with_path(&path, error))?;
@@ -80,7 +80,7 @@ impl TraceFile {
     /// Ends the trace and gives the file its name.
     ///
     /// # Errors
-    /// As [`Self::finish`], and where the file cannot be renamed.
+    /// As [`Self::finish`], and if the file cannot be renamed.
     pub fn commit(self) -> Result<WriteReport, Error> {
         let path = self.path.clone();
         let (file, report) = self.finish()?;

@@ -11,7 +11,7 @@ use crate::write::chunk::{Chunk, Flow, Slices, TrackId};
 pub(super) struct Waiting {
     time_ns: i64,
     ends: Vec<(TrackId, Flow)>,
-    /// Ends at whose time no slice began on their track.
+    /// Ends at a time at which no slice began on their track.
     unbound: u64,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Kineto<W> {
     header: Option<Header>,
     rows: Rows,
     lanes: Lanes,
-    /// By lane: the number that its events have as their tid.
+    /// By lane: the tid of its events.
     lane_tids: Vec<i64>,
     categories: Categories,
     waiting: Waiting,

@@ -25,13 +25,13 @@ pub(super) struct End {
 /// What the slice of an end is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Something on the host.
+    /// An event on the host.
     Host,
-    /// A call on the host that launches or enqueues.
+    /// A host call that launches or enqueues.
     Runtime,
     /// A backward call on the host.
     Backward,
-    /// Something on a device.
+    /// An event on a device.
     Device,
 }
 

@@ -38,7 +38,7 @@ pub(super) enum RowKind {
     Device,
     /// A row of either.
     Thread,
-    /// Values.
+    /// A counter.
     Counter,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Rows {
     tids: HashSet<(i64, i64), FixedState>,
     next_free: i64,
     next_device: i64,
-    /// The pid of tracks that are below no process.
+    /// The pid of tracks without a process above them.
     orphans: Option<i64>,
 }
 

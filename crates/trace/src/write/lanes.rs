@@ -14,15 +14,15 @@ use std::collections::BinaryHeap;
 pub(super) struct Lanes {
     rows: Vec<Vec<u32>>,
     lanes: Vec<Lane>,
-    /// Ends of what is open, the earliest first, and their lanes.
+    /// Ends of open events, earliest first, and their lanes.
     open: BinaryHeap<Reverse<(i64, u32)>>,
 }
 
 #[derive(Debug)]
 struct Lane {
-    /// Ends of what is open, the innermost last.
+    /// Ends of open events, innermost last.
     ends: Vec<i64>,
-    /// The latest time that was written.
+    /// The latest time written.
     written: i64,
 }
 

@@ -8,7 +8,7 @@ use probe_sync_estimate::series::TimeMap;
 /// A machine on a clock of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
-    /// Which: not 0, which is the machine whose clock the trace is on.
+    /// Number of the machine: never 0, which is the machine whose clock the trace is on.
     pub id: u32,
     /// From its clock to that of the trace.
     pub to_reference: TimeMap,

@@ -64,23 +64,22 @@ pub use sorter::{Sorted, Sorter};
 pub use strings::{StringId, Strings};
 pub(crate) use xspace::ALIGNED_PLANE;
 
-/// The formats of streaming writers.
+/// Formats of streaming writers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
-    /// Perfetto's protobuf.
+    /// Perfetto protobuf.
     Perfetto,
-    /// Chrome's JSON, with times in microseconds since `baseTimeNanoseconds`.
+    /// Chrome JSON, with times in microseconds since `baseTimeNanoseconds`.
     ChromeJson,
-    /// PyTorch Kineto's JSON, of one process with its devices: what HolisticTraceAnalysis and
-    /// TensorBoard read.
+    /// PyTorch Kineto JSON, of one process with its devices, as read by HolisticTraceAnalysis and
+    /// TensorBoard.
     Kineto,
-    /// XSpace protobuf, which xprof and TensorBoard's profiler read. What is written goes to a file
-    /// without a name until the trace is finished.
+    /// XSpace protobuf, as read by xprof and TensorBoard's profiler. The data goes to an unnamed
+    /// file until the trace is finished.
     XSpace,
 }
 
-/// A trace in the making. Dropped without [`TraceWriter::finish`] it leaves an output that is not
-/// whole.
+/// A trace being written. Dropped without [`TraceWriter::finish`] it leaves an incomplete output.
 #[derive(Debug)]
 #[must_use = "an output is whole only when it was finished"]
 pub struct TraceWriter<W: Write>(Format<W>);
@@ -127,12 +126,12 @@ pub fn open<W: Write>(format: OutputFormat, sink: W, meta: &Meta) -> TraceWriter
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Writes a chunk. Chunks that are sorted by time, longer slices first, give the smallest
-    /// output with the fewest lanes; any order is written whole.
+    /// Writes a chunk. Chunks sorted by time, longer slices first, give the smallest output with
+    /// the fewest lanes; any order is written completely.
     ///
     /// # Errors
-    /// [`Error::Chunk`] where the chunk does not hold together, with table and row; [`Error::Sink`]
-    /// where the output fails. The output is not whole after that.
+    /// [`Error::Chunk`] if the chunk is inconsistent, with table and row; [`Error::Sink`] if the
+    /// output fails. The output is incomplete after that.
     pub fn write(&mut self, chunk: &Chunk) -> Result<(), Error> {
         match &mut self.0 {
             Format::Perfetto(writer) => writer.write(chunk),
@@ -142,8 +141,8 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// The chunks that follow are of this machine, on its own clock; of None they are on that of
-    /// the trace, as at the beginning. Tracks are of the machine that they were declared on.
+    /// Assigns the following chunks to this machine, on its own clock; with `None` they are on that
+    /// of the trace, as at the beginning. Tracks belong to the machine they were declared on.
     ///
     /// # Errors
     /// [`Error::Chunk`]: only Perfetto's format has machines; number 0 is not one with a clock of its own. [`Error::Sink`].
@@ -164,7 +163,7 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// Ends the trace; what was written, and the output.
+    /// Ends the trace. Returns what was written, and the output.
     ///
     /// # Errors
     /// [`Error::Sink`].

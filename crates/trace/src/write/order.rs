@@ -13,9 +13,9 @@ pub(super) enum Row {
     Flow(usize),
     /// A slice.
     Slice(usize),
-    /// A moment.
+    /// An instant.
     Instant(usize),
-    /// A value.
+    /// A counter value.
     Counter(usize),
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Perfetto<W> {
     sink: Sink<W>,
     tracks: Vec<Known>,
     lanes: Lanes,
-    /// By lane: what its events name as their track.
+    /// By lane: the track uuid of its events.
     lane_uuids: Vec<u64>,
     next_uuid: u64,
     /// Processes and tids that have a track: Perfetto takes a second one for the same thread, and
@@ -67,7 +67,7 @@ fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
 struct Known {
     uuid: u64,
     name: String,
-    /// The number of the process that it belongs to; none where Perfetto cannot hold it.
+    /// The pid of its process; none if Perfetto cannot hold it.
     pid: Option<u64>,
 }
 

@@ -19,9 +19,9 @@ use crate::protobuf::{put_bytes, put_number};
 #[derive(Debug)]
 pub(super) struct MachineClock {
     machine: Machine,
-    /// The last offset that was stated: the machine's clock minus that of the trace.
+    /// The last stated offset: clock of the machine minus clock of the trace.
     offset_ns: Option<i64>,
-    /// The latest time that was asked for, on the machine's clock.
+    /// The latest requested time, on the machine's clock.
     latest_ns: i64,
     pub(super) pairs: u64,
     /// How far a time is from where the map has it, at most.

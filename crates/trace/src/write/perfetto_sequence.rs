@@ -31,18 +31,18 @@ pub(super) struct Event {
 pub(super) struct Sequence {
     /// 0: none was begun.
     id: u64,
-    /// Where the incremental clock stands.
+    /// Present value of the incremental clock.
     clock: i64,
-    /// Events in a row that were earlier than it.
+    /// Number of consecutive events earlier than it.
     behind: u32,
     names: Interned,
     categories: Interned,
     keys: Interned,
-    /// Of whom its packets are; None: of the machine whose clock the trace is on.
+    /// The machine of its packets; `None`: the machine whose clock the trace is on.
     machine: Option<MachineClock>,
-    /// A packet of that machine is there, with a time.
+    /// A packet of that machine with a time has been written.
     has_own: bool,
-    /// A packet is there.
+    /// A packet has been written.
     has_begun: bool,
     /// InternedData, TrackEvent and TracePacket under construction.
     fresh: Vec<u8>,

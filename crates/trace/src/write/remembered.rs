@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 #[derive(Debug)]
 pub(super) struct Remembered<T> {
     known: HashMap<u64, T, FixedState>,
-    /// Ids, the oldest first.
+    /// Ids, oldest first.
     order: VecDeque<u64>,
     known_max: usize,
 }

@@ -17,12 +17,12 @@ use crate::Error;
 use crate::parts::nameless;
 use crate::protobuf::{put_varint, varint};
 
-/// Takes chunks.
+/// Collects chunks for sorting.
 #[derive(Debug)]
 pub struct Sorter {
     tracks: Vec<Track>,
     records: Vec<u8>,
-    /// Keys, and where their records begin ([`Order`]) and how long they are.
+    /// Keys, with the position ([`Order`]) and length of their records.
     index: Vec<(Key, u64, u32)>,
     spill: Option<File>,
     spilled: u64,
@@ -46,18 +46,18 @@ impl Sorter {
         Self { tracks, records, index, spill: None, spilled: 0, runs, memory_bytes, left_out: 0, by_ends: false }
     }
 
-    /// A sorter for slices that come in the order of their ends, what is within others before them:
-    /// of slices of one span the later is the outer one, and comes first.
+    /// Creates a sorter for slices that come in the order of their ends, nested ones before their
+    /// parents: of slices with the same span the later is the outer one, and comes first.
     pub fn of_ends() -> Self {
         Self { by_ends: true, ..Self::default() }
     }
 
-    /// Takes those events of a chunk that `keep` wants, by their start and end, ns; tracks are
-    /// numbered over all chunks, and a later chunk may declare the tracks of an earlier one's
-    /// events.
+    /// Adds the events of a chunk that `keep` accepts by their start and end, ns. Tracks are
+    /// numbered across all chunks, and a later chunk may declare the tracks of events of an earlier
+    /// one.
     ///
     /// # Errors
-    /// The folder for temporary files takes no more.
+    /// Returns an error if temporary files cannot be written.
     pub fn push(&mut self, chunk: &Chunk, keep: impl Fn(i64, i64) -> bool) -> Result<(), Error> {
         self.tracks.extend(chunk.tracks.iter().cloned());
         for row in in_order(chunk) {
@@ -75,17 +75,18 @@ impl Sorter {
         if held >= self.memory_bytes { self.spill() } else { Ok(()) }
     }
 
-    /// How many tracks were declared so far.
+    /// Number of tracks declared so far.
     pub fn tracks(&self) -> usize {
         self.tracks.len()
     }
 
-    /// How many events were not wanted.
+    /// Number of events that `keep` rejected.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Everything in the order of time, tracks first; tracks are numbered from `first_track` on.
+    /// Returns everything in order of time, tracks first; tracks are numbered from `first_track`
+    /// on.
     ///
     /// # Errors
     /// As [`Self::push`].
@@ -169,11 +170,11 @@ impl Order {
     }
 }
 
-/// Events in the order of time.
+/// Events in order of time.
 #[derive(Debug)]
 pub struct Sorted {
     tracks: Vec<Track>,
-    /// The tracks were given already.
+    /// The tracks have been returned.
     declared: bool,
     first_track: u32,
     records: Vec<u8>,
@@ -194,12 +195,12 @@ struct Run {
     end: u64,
     buffer: Vec<u8>,
     taken: usize,
-    /// Read at a time.
+    /// Size of one read.
     piece_bytes: usize,
 }
 
 impl Sorted {
-    /// How many tracks there are.
+    /// Number of tracks.
     pub fn tracks(&self) -> usize {
         self.tracks.len()
     }
@@ -225,11 +226,11 @@ impl Sorted {
         Ok(())
     }
 
-    /// Fills `chunk` with what comes next; `false` when nothing is left. What begins at one time
-    /// stays together.
+    /// Fills `chunk` with the next events; returns false if none are left. Events with the same
+    /// start stay together.
     ///
     /// # Errors
-    /// What was put to disk cannot be read back.
+    /// Returns an error if temporary files cannot be read back.
     pub fn next(&mut self, chunk: &mut Chunk) -> Result<bool, Error> {
         chunk.clear();
         if !std::mem::replace(&mut self.declared, true) {

@@ -22,16 +22,16 @@ pub(super) struct Spool {
     buffered: usize,
     buffered_max: usize,
     file: Option<File>,
-    /// Where the file ends.
+    /// End of the file.
     end: u64,
 }
 
 #[derive(Debug)]
 struct Stream {
     buffer: Vec<u8>,
-    /// Bytes of it in the file.
+    /// Its bytes in the file.
     spilled: u64,
-    /// Where its last block in the file begins.
+    /// Position of its last block in the file.
     last: u64,
 }
 

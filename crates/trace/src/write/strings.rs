@@ -8,16 +8,16 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-/// A text of the chunk's own table.
+/// A text in the table of a chunk.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StringId(pub u32);
 
 impl StringId {
-    /// The empty text, which every table has.
+    /// The empty text, which every table contains.
     pub const EMPTY: StringId = StringId(0);
 }
 
-/// Texts by number, from 0 on; number 0 is the empty one.
+/// Texts by number, from 0; number 0 is the empty text.
 #[derive(Clone, Debug)]
 pub struct Strings {
     text: String,
@@ -33,17 +33,17 @@ impl Default for Strings {
 }
 
 impl Strings {
-    /// How many there are; at least one.
+    /// Number of texts; at least one.
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// All bytes together: what bounds a chunk.
+    /// Total bytes, which limit the size of a chunk.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The text of a number; empty where the table has no such number.
+    /// Returns the text with a number; empty if there is none.
     #[inline]
     pub fn text(&self, id: StringId) -> &str {
         let index = id.0 as usize;
@@ -52,10 +52,11 @@ impl Strings {
         &self.text[start as usize..end as usize]
     }
 
-    /// The number of a text, the same for the same text: for names, categories and keys.
+    /// Returns the number of a text, the same for equal texts: for names, categories and keys.
     ///
     /// # Panics
-    /// When a chunk's texts exceed 4 GiB; readers end a chunk at a few megabytes.
+    /// Returns an error if the texts of a chunk exceed 4 GiB; readers end a chunk at a few
+    /// megabytes.
     #[inline]
     pub fn intern(&mut self, text: &str) -> StringId {
         if text.is_empty() {
@@ -74,7 +75,7 @@ impl Strings {
         id
     }
 
-    /// A new number for a text that is hardly there twice: for values.
+    /// Assigns a new number to a text that is unlikely to repeat: for values.
     ///
     /// # Panics
     /// As [`Self::intern`].

@@ -34,9 +34,9 @@ use crate::protobuf::{put_bytes, put_number, put_varint, varint_width};
 pub(super) struct XSpace<W> {
     sink: Sink<W>,
     meta: Meta,
-    /// What times count from, from the first event on.
+    /// Base of all times, from the first event on.
     base_ns: Option<i64>,
-    /// When the first event begins and the last one ends.
+    /// Start of the first event and end of the last.
     span: Option<(i64, i64)>,
     planes: Planes,
     names: Names,
@@ -48,7 +48,7 @@ pub(super) struct XSpace<W> {
     taken: Vec<Flow>,
     flow_numbers: Remembered<u64>,
     flows: u64,
-    /// The event that is being made.
+    /// The event under construction.
     body: Vec<u8>,
     report: WriteReport,
 }

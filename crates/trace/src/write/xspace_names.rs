@@ -28,7 +28,7 @@ pub(super) enum Named {
 #[derive(Debug)]
 pub(super) struct PlaneNames {
     plane: u32,
-    /// How many there are, of events and of stats.
+    /// Numbers of names of events and of stats.
     counts: [u64; 2],
     /// Where the entries go, of events and of stats.
     pub(super) streams: [usize; 2],

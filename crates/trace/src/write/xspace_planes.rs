@@ -23,7 +23,7 @@ pub(super) struct Plane {
     pub(super) process: Option<Process>,
     /// The line of its counters.
     pub(super) counters: Option<usize>,
-    /// What its track is called.
+    /// Name of its track.
     called: String,
     /// The same with host and rank.
     label: String,
@@ -51,7 +51,7 @@ pub(super) struct Planes {
     pub(super) planes: Vec<Plane>,
     pub(super) lines: Vec<Line>,
     next_free: i64,
-    /// The plane of tracks that are below no process.
+    /// The plane of tracks without a process above them.
     orphans: Option<usize>,
 }
 

@@ -41,18 +41,18 @@ use serde::Serialize;
 use super::pairs::{SMALLEST_BRACKET_NS, WANDER_ALLOWANCE_PPM};
 use crate::model::{Bracket, ClockPair, PS_PER_NS, PairKind, Picoseconds};
 
-/// What the brackets of a trace say of its map R → S.
+/// What the brackets of a trace say about its map R → S.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 pub struct MarkBounds {
-    /// Marks whose readings are known.
+    /// Marks with known readings.
     pub marks: usize,
-    /// Of them, those that rule R = S out.
+    /// Of these, those that rule out R = S.
     pub apart: usize,
-    /// By how much, at most, ns.
+    /// Largest distance by which they do, ns.
     pub apart_by_ns: f64,
-    /// The map is off by no more at half of the marks, ns.
+    /// Bound of the map's error at half of the marks, ns.
     pub half_ns: f64,
-    /// And by no more than this at any of them, ns.
+    /// Bound of the map's error at every mark, ns.
     pub all_ns: f64,
 }
 
@@ -76,14 +76,14 @@ impl MarkBounds {
 /// What brackets make of R.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Judged {
-    /// There are none.
+    /// No brackets.
     Nothing,
-    /// R is S and so much more; nothing where zero fits every bracket.
+    /// R equals S plus a constant. [`Self::Nothing`] if zero fits every bracket.
     Steady {
         /// R − S.
         ahead_ps: Picoseconds,
     },
-    /// R does not keep its distance from S: pairs through which a map goes.
+    /// The difference of R and S varies: pairs for a map.
     Apart(Vec<ClockPair>),
 }
 

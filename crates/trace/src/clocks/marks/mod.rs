@@ -20,19 +20,19 @@ use super::lines::{Line, Lines};
 use crate::Error;
 use crate::model::{Bracket, MarkStamp, TraceFacts};
 
-/// The files of marks of a run, by the token of the process that wrote each.
+/// The mark files of a run, by the token of the process that wrote each.
 #[derive(Clone, Debug, Default)]
 pub struct MarkFiles {
-    /// None where there is no run.
+    /// `None` if there is no run.
     folder: Option<PathBuf>,
     files: BTreeMap<MarkToken, PathBuf>,
 }
 
 impl MarkFiles {
-    /// Those in the directory of a run, which may have none.
+    /// The mark files in the directory of a run. There may be none.
     ///
     /// # Errors
-    /// [`Error::Io`] where the folder is there and cannot be read.
+    /// [`Error::Io`] if the folder exists but cannot be read.
     pub fn in_run(directory: &Path) -> Result<Self, Error> {
         let folder = directory.join(MARKS_FOLDER);
         let mut files = BTreeMap::new();
@@ -47,11 +47,10 @@ impl MarkFiles {
         Ok(Self { folder: Some(folder), files })
     }
 
-    /// Finds the readings around a trace's marks, and the process that wrote it.
+    /// Finds the readings around the marks of a trace, and the process that wrote it.
     ///
     /// # Errors
-    /// [`Error::Nodes`] where two processes of the run have put marks into one trace that was not
-    /// merged.
+    /// [`Error::Nodes`] if two processes of the run put marks into one trace that was not merged.
     pub fn join(&self, path: &Path, facts: &mut TraceFacts) -> Result<(), Error> {
         // Whose part of it another part is, is not in it.
         if facts.merged {

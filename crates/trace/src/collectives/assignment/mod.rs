@@ -107,10 +107,11 @@ pub(super) fn assign(handles: &[Handle]) -> Assignment {
 /// Communicators that are certain so far.
 struct Known<'a> {
     handles: &'a [Handle],
-    /// By process: its handles of which the communicator is certain, and which that is.
+    /// By process: its handles with a certain communicator, and that communicator.
     by_process: HashMap<usize, Vec<(usize, usize)>>,
     groups: Vec<Vec<usize>>,
-    /// Of some of them: by clock between when and when all members were in the call that made it.
+    /// For some of them, by clock: the interval in which all members were in the call that created
+    /// it.
     instants: Vec<HashMap<u32, (Picoseconds, Picoseconds)>>,
 }
 
@@ -191,7 +192,7 @@ struct Class<'a> {
     members: Vec<usize>,
     ranks: Vec<u32>,
     size: u32,
-    /// By place: which others may be of one communicator with it, a bit each.
+    /// By place: bit set of the others that may share a communicator with it.
     fits: Vec<Vec<u64>>,
     /// By place: its communicator is certain.
     done: Vec<bool>,
@@ -361,9 +362,9 @@ impl<'a> Class<'a> {
 struct Search<'a, 'b> {
     class: &'a Class<'b>,
     by_rank: &'a [Vec<usize>],
-    /// The communicators as far as they are filled.
+    /// The communicators as filled so far.
     groups: Vec<Vec<usize>>,
-    /// The same: by process the handle.
+    /// The same, as handle by process.
     by_process: Vec<HashMap<usize, usize>>,
     found: Vec<Vec<Vec<usize>>>,
     steps: usize,

@@ -88,9 +88,9 @@ pub(super) struct Bucket<'a> {
 
 struct Lane<'a> {
     place: usize,
-    /// How many it had at the beginning.
+    /// Number of parts at the beginning.
     parts: usize,
-    /// Place in the common order of the part that is next.
+    /// Position of the next part in the common order.
     turn: u64,
     labels: Vec<&'a Label>,
     cursor: Cursor<'a>,

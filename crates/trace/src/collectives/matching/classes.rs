@@ -31,7 +31,7 @@ type BucketKey = (Instance, CollectiveKind, Replicas);
 pub(super) enum Plan {
     /// No class is certain.
     Refused(String),
-    /// Ranks whose operations are the same, by their numbers, with the place of the first of each
+    /// Ranks with the same operations, by operation number, with the position of the first of each
     /// in the common order; and the other ranks, with the reason.
     Sets(Vec<BTreeMap<u32, u64>>, BTreeMap<u32, Option<&'static str>>),
 }
@@ -43,7 +43,7 @@ struct ClassKey {
     replicas: Replicas,
     /// Of messages, which have an order of their own.
     message: Option<CollectiveKind>,
-    /// Of operations that name no group.
+    /// Indexes of operations without a group.
     places: Vec<usize>,
 }
 
@@ -52,7 +52,7 @@ struct ClassKey {
 struct Members<'a> {
     /// By kind: its bucket.
     kinds: Vec<(&'a Instance, &'a CollectiveKind, &'a Replicas)>,
-    /// By node and device: its labels with their kinds, and how many parts they have.
+    /// By node and device: its labels with their kinds, and the number of parts.
     lanes: BTreeMap<(usize, Option<Device>), (Kinds, u64)>,
 }
 

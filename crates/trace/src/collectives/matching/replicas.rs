@@ -21,9 +21,9 @@ use crate::model::{Device, Instance, Replicas};
 
 /// How parts of some labels fall into the groups that took part together.
 pub(super) enum Rule {
-    /// Nothing to part: they are of no program.
+    /// Nothing to split: they belong to no program.
     NoProgram,
-    /// All together: the program's devices are one group.
+    /// All devices of the program form one group.
     Mesh,
     /// By device: its group.
     Groups(HashMap<u64, usize>),

@@ -6,9 +6,9 @@ use crate::model::{CollectiveKind, GroupKey};
 /// How cautious matching is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MatchOptions {
-    /// Pair all-reduces that name no group by counts, though several groups may exist.
+    /// Pair all-reduces without a group by count, although several groups may exist.
     pub reductions_by_count: bool,
-    /// Parts of one execution or number that are held at once.
+    /// Most parts of one execution or number held at once.
     pub held_max: usize,
 }
 

@@ -47,17 +47,17 @@ enum Motion {
         period: f64,
         phase: f64,
     },
-    /// Its rate nears another, by `ppm` in all.
+    /// Its rate approaches another; total change `ppm`.
     Warming {
         ppm: f64,
         within: f64,
     },
-    /// Its rate becomes another and comes back, as a time daemon steers.
+    /// Its rate changes and returns, as when a time daemon steers.
     Steered {
         ppm: f64,
         every: f64,
     },
-    /// It steps once.
+    /// A single step.
     Step {
         height_ns: f64,
         at: f64,
@@ -111,9 +111,9 @@ const T0_NS: i128 = 1_795_187_162_000_000_000;
 /// A job: all-reduces of all ranks, and in between of halves of them.
 struct Job {
     clocks: Vec<Ahead>,
-    /// Between operations, s.
+    /// Interval between operations, s.
     every: f64,
-    /// How long it lasts, s.
+    /// Duration, s.
     length: f64,
     /// Mean lateness of a rank, and the shortest transfer, s.
     waits: [f64; 2],

@@ -67,17 +67,17 @@ pub struct CollectiveOffsets {
     /// The bounds hold if no clock changed its rate by more than this within a window, ppm, and
     /// none stepped.
     pub max_rate_change_ppm: f64,
-    /// Windows in order of time, those without an operation of the reference left out.
+    /// Windows in order of time, except those without an operation of the reference.
     pub windows: Vec<OffsetWindow>,
-    /// Some offsets were learnt from calls of a library, which may return before their operation
-    /// has run: bounds and estimates hold only if every call waits for its operation.
+    /// Some offsets come from library calls, which may return before their operation has run:
+    /// bounds and estimates hold only if every call waits for its operation.
     pub of_calls: bool,
-    /// What did not fit together, as sentences: pairs left out, cycles of bounds that contradict
-    /// each other.
+    /// Inconsistencies, as sentences: omitted pairs, and cycles of bounds that contradict each
+    /// other.
     pub notes: Vec<String>,
 }
 
-/// Offsets over one window, each a line about the window's reference time.
+/// Offsets over one window, each a line through the window's reference time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OffsetWindow {
     /// The instant at which the offsets hold, on the reference's clock, ns.
@@ -86,34 +86,34 @@ pub struct OffsetWindow {
     pub operations: usize,
     /// Pairs of nodes that share operations.
     pub pairs: usize,
-    /// Every node, in the order given.
+    /// All nodes, in the order given.
     pub nodes: Vec<NodeOffset>,
 }
 
-/// One node's clock against the reference's: offset(t) = offset_ns + drift_ppm·1e-6·(t −
+/// Clock of one node relative to the reference: offset(t) = offset_ns + drift_ppm·1e-6·(t −
 /// reference_time_ns).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeOffset {
-    /// Its number.
+    /// Node number.
     pub node: u32,
-    /// Its host.
+    /// Host name.
     pub name: String,
-    /// Some chain of shared operations joins the node to the reference; otherwise nothing below
-    /// means anything.
+    /// A chain of shared operations connects the node to the reference; otherwise the values below
+    /// are meaningless.
     pub reachable: bool,
     /// S_i − S_reference at the reference time, ns.
     pub offset_ns: f64,
-    /// Rate against the reference, ppm.
+    /// Rate relative to the reference, ppm.
     pub drift_ppm: f64,
-    /// Standard deviation of `offset_ns`; None where unknown.
+    /// Standard deviation of `offset_ns`; `None` if unknown.
     pub sigma_ns: Option<f64>,
-    /// Standard deviation of `drift_ppm`; None where unknown.
+    /// Standard deviation of `drift_ppm`; `None` if unknown.
     pub drift_sigma_ppm: Option<f64>,
-    /// The hard interval of `offset_ns`; None where nothing bounds it.
+    /// Lower end of the hard interval of `offset_ns`; `None` if it is unbounded.
     pub bound_lo_ns: Option<f64>,
-    /// Its upper end.
+    /// Upper end of it.
     pub bound_hi_ns: Option<f64>,
-    /// The hard interval of `drift_ppm`.
+    /// Hard interval of `drift_ppm`.
     pub drift_bounds_ppm: [f64; 2],
 }
 
@@ -124,7 +124,7 @@ impl NodeOffset {
     }
 }
 
-/// Bounds and estimates of every node's clock; `map` of each node leads to its own clock.
+/// Computes bounds and estimates of every node's clock; `map` of each node leads to its own clock.
 ///
 /// # Errors
 /// When the reference is not among the nodes, or shares no all-to-all operation with any other.
@@ -163,7 +163,7 @@ pub(crate) fn from_collectives(
 /// What all windows have in common.
 struct Solver<'a> {
     nodes: &'a [NodeCollectives<'a>],
-    /// Place of the reference among the nodes.
+    /// Index of the reference among the nodes.
     reference: usize,
     options: &'a OffsetOptions,
 }

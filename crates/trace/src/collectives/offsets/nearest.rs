@@ -16,13 +16,13 @@ use crate::collectives::matching::Order;
 /// A node's clock against the reference's, as it is moved.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
-    /// Whole ns of its offset, taken off before anything is a float.
+    /// Integer ns of its offset, subtracted before anything is a float.
     base_ns: i64,
-    /// What is left of it, ns.
+    /// Remainder of it, ns.
     offset_ns: f64,
-    /// Its rate against the reference, ns per ns.
+    /// Its rate relative to the reference, ns per ns.
     rate: f64,
-    /// Standard deviations of both; 0 for the reference, which stays.
+    /// Standard deviations of both; 0 for the reference, which is fixed.
     sigma: [f64; 2],
 }
 

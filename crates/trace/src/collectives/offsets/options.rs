@@ -5,16 +5,15 @@ use super::super::matching::{MatchOptions, Operation};
 /// What may be assumed about the clocks.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct OffsetOptions {
-    /// How cautious pairing is.
+    /// How cautiously to pair.
     pub matching: MatchOptions,
-    /// The node whose offset is zero, by its number.
+    /// Number of the node whose offset is zero.
     pub reference: u32,
-    /// Largest |rate| of one clock against another, ns per ns.
+    /// Largest |rate| of one clock relative to another, ns per ns.
     pub max_skew: f64,
-    /// Largest difference between any two rates that one clock has within a window, ppm; widens the
-    /// bounds.
+    /// Largest rate change of one clock within a window, ppm; widens the bounds.
     pub max_rate_change_ppm: f64,
-    /// Only these operations are learnt from; None: all.
+    /// Half of the operations to learn from; `None`: all.
     pub half: Option<Half>,
 }
 
@@ -47,8 +46,7 @@ impl Default for OffsetOptions {
     }
 }
 
-/// By how much a clock may change its rate within a window unless the caller says otherwise, ppm.
-/// Crystals change by a fraction of a ppm in some seconds, and time daemons steer by a few. A
-/// daemon that slews out an offset of milliseconds does more; then the caller has to give the
-/// figure.
+/// Default for the largest rate change of a clock within a window, ppm. Crystals change by a
+/// fraction of a ppm within seconds, and time daemons steer by a few ppm. A daemon that slews out
+/// an offset of milliseconds changes the rate by more; the caller must then give the figure.
 pub const MAX_RATE_CHANGE_PPM: f64 = 10.0;

@@ -4,8 +4,8 @@ use super::{CollectiveOffsets, NodeOffset};
 use crate::collectives::report::span;
 
 impl CollectiveOffsets {
-    /// A line per node with its offset in the window in the middle of the trace and how wide the
-    /// bounds are there, and what they are elsewhere.
+    /// One line per node with its offset and the width of its bounds in the window in the middle of
+    /// the trace, and the bounds elsewhere.
     pub fn text(&self) -> String {
         let mut text = format!(
             "offsets from {} collective operations over {}",
@@ -32,7 +32,7 @@ impl CollectiveOffsets {
         text
     }
 
-    /// What the bounds depend on that nothing here can see, and what to do about it.
+    /// The assumptions of the bounds that cannot be checked here, and what to do about them.
     pub fn warning(&self) -> Option<&'static str> {
         self.of_calls.then_some(OF_CALLS)
     }

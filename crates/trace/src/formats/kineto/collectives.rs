@@ -32,7 +32,7 @@ use crate::parts::{CollectiveParts, Spill};
 /// Collectives found so far; times count from the file's base, which may not be known yet.
 pub(super) struct Collector {
     found: CollectiveParts,
-    /// Messages wait for the calls that name their peers and tags, which may come later in the
+    /// Messages waiting for the calls that name their peers and tags, which may come later in the
     /// file.
     messages: Vec<Message>,
     messages_left_out: u64,
@@ -42,9 +42,9 @@ pub(super) struct Collector {
     pub(super) kernels: u64,
     /// The numbered steps.
     pub(super) steps: Steps,
-    /// When the host issued what bears a number that it shares with its kernel.
+    /// When the host issued the operation with a number that it shares with its kernel.
     issues: HashMap<u64, Picoseconds>,
-    /// Kernels that wait for it: it may come later in the file.
+    /// Kernels waiting for that operation, which may come later in the file.
     issued: Vec<(u64, Picoseconds)>,
     tracks: HashMap<Vec<u8>, u64>,
     calls: Vec<Call>,
@@ -66,7 +66,7 @@ struct Call {
     send: bool,
     start_ps: Picoseconds,
     end_ps: Picoseconds,
-    /// The peer's rank within the group.
+    /// Rank of the peer within the group.
     peer: u32,
     tag: String,
 }

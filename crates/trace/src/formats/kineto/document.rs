@@ -15,18 +15,18 @@ use crate::Error;
 
 /// A part of the file.
 pub(super) enum Item<'a> {
-    /// White space and the root's opening brace.
+    /// White space and the opening brace of the root.
     Open(&'a [u8]),
     /// Comma, key, colon and white space.
     Key {
-        /// All of it.
+        /// The complete bytes.
         bytes: &'a [u8],
-        /// The key as it is written, without quotes.
+        /// The key as written, without quotes.
         raw: &'a [u8],
-        /// What it says.
+        /// The decoded key.
         key: Cow<'a, [u8]>,
     },
-    /// A value that was asked for, whole.
+    /// A requested value, complete.
     Asked(&'a [u8]),
     /// A piece of another value.
     Piece(&'a [u8]),
@@ -36,7 +36,7 @@ pub(super) enum Item<'a> {
     Event(Event<'a>),
     /// White space and the bracket after the events.
     EventsClose(&'a [u8]),
-    /// The root's closing brace, or white space after it.
+    /// The closing brace of the root, or white space after it.
     Close(&'a [u8]),
     /// The end of the file.
     End,
@@ -60,10 +60,10 @@ pub(super) struct Document {
     source: Source,
     asked: &'static [&'static [u8]],
     buffer: Vec<u8>,
-    /// The item in hand begins here; everything before it is done with.
+    /// Start of the current item; everything before it is done.
     start: usize,
     filled: usize,
-    /// Bytes of the file before the buffer's first.
+    /// Bytes of the file before the first byte of the buffer.
     origin: u64,
     ended: bool,
     state: State,

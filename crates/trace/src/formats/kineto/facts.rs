@@ -24,7 +24,7 @@ use crate::model::{
     ClockPair, GroupKey, Identity, Launcher, LeftOut, MarkStamp, PairKind, Picoseconds, Reach, Spread, TraceFacts,
 };
 
-/// Reads a trace's facts: in one pass, or in two where some times turn out not to be believed.
+/// Reads the facts of a trace: in one pass, or in two if some times turn out to be implausible.
 ///
 /// # Errors
 /// The file cannot be read, is no Kineto trace, or is cut short; with the byte's offset.
@@ -75,10 +75,10 @@ fn read_within(
 /// Lengths that may have wrapped around, and when the profiler ended.
 #[derive(Copy, Clone, Debug, Default)]
 struct Wrapped {
-    /// How many there are, and the latest end of them.
+    /// Number of events, and their latest end.
     events: u64,
     last_ps: Option<Picoseconds>,
-    /// The end of the profiler's own events.
+    /// End of the profiler's own events.
     stopped_ps: Option<Picoseconds>,
 }
 
@@ -118,7 +118,7 @@ struct Reader<'a> {
     merged: bool,
     aligned_to: Option<String>,
     aligned_sigma_ns: Option<f64>,
-    /// What a marker states of the rank.
+    /// Rank stated by a marker.
     rank_marker: Option<(u32, u32)>,
     groups: Vec<GroupKey>,
     events: u64,
@@ -129,7 +129,7 @@ struct Reader<'a> {
     marks_left_out: u64,
     unreadable_markers: u64,
     untimed: u64,
-    /// Which times are believed, from the file's base; None: not known yet, or all.
+    /// Range of plausible times, from the base of the file; `None`: not known yet, or all.
     reach: Option<Reach>,
     spread: Spread,
     wrapped: Wrapped,

@@ -30,11 +30,11 @@ pub(super) struct Kept<'a> {
     reach: Option<Reach>,
     /// Correlations of kernels that are parts of collectives.
     collectives: HashSet<u64, FixedState>,
-    /// By flow: which of its ends stay.
+    /// By flow: which of its ends are kept.
     flows: HashMap<u64, u8, FixedState>,
-    /// By track: the last slice, from when until when, and whether it stays.
+    /// By track: start and end of the last slice, and whether it is kept.
     last: HashMap<u64, (Picoseconds, Picoseconds, bool), FixedState>,
-    /// What names say, which repeat.
+    /// What names say; names repeat.
     names: HashMap<Box<[u8]>, Named, FixedState>,
     nccl: Finder<'static>,
     rccl: Finder<'static>,
@@ -68,7 +68,7 @@ impl<'a> Kept<'a> {
         self.collectives.extend(correlation(bytes, spans));
     }
 
-    /// Reads the input for the ends of its flows.
+    /// Scans the input for the ends of its flows.
     ///
     /// # Errors
     /// Whatever is wrong with the input, with its offset.

@@ -92,9 +92,9 @@ struct Survey {
     base_ns: Option<i64>,
     first_ps: Option<Picoseconds>,
     largest_id: u64,
-    /// Where the largest id is.
+    /// Position of the largest id.
     at: u64,
-    /// What its processes are.
+    /// Names of its processes.
     names: ProcessNames,
 }
 
@@ -158,7 +158,7 @@ fn id_stride(inputs: &[MergeInput<'_>], surveys: &[Survey]) -> Result<u64, Error
 
 struct Merger<'a> {
     sink: Sink,
-    /// What the inputs say beside their events, as members of an array.
+    /// The inputs' data other than events, as members of an array.
     headers: Vec<u8>,
     events: u64,
     options: &'a MergeOptions,
@@ -221,7 +221,7 @@ impl Merger<'_> {
 /// One input's root object without its events, growing.
 struct Header<'a> {
     out: &'a mut Vec<u8>,
-    /// Where the present member began, to be taken back if it is too long.
+    /// Start of the present member, to be removed if it is too long.
     member: usize,
     full: bool,
     left_out: u64,

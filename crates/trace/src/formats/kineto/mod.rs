@@ -43,7 +43,7 @@ use super::{
 use crate::Error;
 use crate::model::TraceFacts;
 
-/// Kineto's Chrome JSON.
+/// Chrome JSON as written by PyTorch Kineto.
 #[derive(Copy, Clone, Debug)]
 pub struct Kineto;
 

@@ -22,10 +22,10 @@ use crate::model::{Picoseconds, Reach};
 
 /// Rewrites `input` as `output`, gzip if its name ends in `.gz`.
 ///
-/// The map takes and gives absolute picoseconds on the file's timeline and the new one. It is
-/// called in the order of the file, start before end; should an attempt have to be repeated (a base
-/// after the events that the tail of the file did not give away), it is called again from the first
-/// event on, and the statistics are those of the last attempt.
+/// The map takes and returns absolute picoseconds, on the file's timeline and on the new one. It is
+/// called in file order, start before end; if an attempt must be repeated (the base follows the
+/// events and the tail of the file did not reveal it), it is called again from the first event on,
+/// and the statistics are those of the last attempt.
 ///
 /// # Errors
 /// Whatever is wrong with the input, with its offset; failures of reading and writing. No output
@@ -63,7 +63,7 @@ struct Attempt<'a> {
 
 /// Why a pass was in vain.
 pub(super) enum Repeat {
-    /// The input's base is another one.
+    /// The input has a different base.
     InputBase(Option<i64>),
     /// The output needs this base.
     OutputBase(i64),
@@ -164,11 +164,11 @@ pub(super) struct Times {
 
 /// What becomes of an event.
 pub(super) enum Edited {
-    /// It is written, with what has to change in it.
+    /// It is written, with these changes.
     Stays,
-    /// When it was is not known.
+    /// Its time is unknown.
     LeftOut,
-    /// The pass was in vain.
+    /// The pass must be repeated.
     Again(Repeat),
 }
 

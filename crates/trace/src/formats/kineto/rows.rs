@@ -22,10 +22,10 @@ type Token = Box<[u8]>;
 /// All rows of a file so far.
 #[derive(Default)]
 pub(super) struct Rows {
-    /// By process and thread: the rows of both sides, and which an event of neither stands on.
+    /// By process and thread: the rows of both sides, and the row of events on neither.
     known: HashMap<(Token, Token), Sides, FixedState>,
     rows: Vec<Row>,
-    /// The row of the event before, which the next one mostly shares.
+    /// The row of the previous event, which the next one usually shares.
     last: Option<usize>,
     processes: BTreeMap<Token, ProcessName>,
     threads: BTreeMap<(Token, Token), String>,
@@ -33,7 +33,7 @@ pub(super) struct Rows {
 
 #[derive(Default)]
 struct Sides {
-    /// By side: of the host, of a device, of neither.
+    /// By side: host, device, neither.
     rows: [Option<u32>; 3],
     last: u32,
 }
@@ -42,7 +42,7 @@ struct Row {
     pid: Token,
     tid: Token,
     side: Option<Side>,
-    /// The device that its first event states.
+    /// The device stated by its first event.
     device: Option<i64>,
 }
 

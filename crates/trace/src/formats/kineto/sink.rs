@@ -28,7 +28,7 @@ pub(super) struct Sink {
 enum To {
     Plain(AtomicFile),
     Gzip(Deflater),
-    /// Finished, or failed for good.
+    /// Finished, or failed permanently.
     Nobody,
 }
 
@@ -115,7 +115,7 @@ fn stopped() -> std::io::Error {
 struct Deflater {
     blocks: Vec<SyncSender<Vec<u8>>>,
     next: usize,
-    /// Gives back the file, and how many blocks it wrote.
+    /// Returns the file, and the number of blocks written.
     writer: Option<JoinHandle<std::io::Result<(AtomicFile, usize)>>>,
 }
 

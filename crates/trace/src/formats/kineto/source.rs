@@ -17,9 +17,9 @@ use crate::formats::gzip;
 
 /// Where bytes come from.
 pub(super) enum Source {
-    /// A file as it is.
+    /// An uncompressed file.
     Plain(Counted<File>),
-    /// A file that is inflated.
+    /// A file that is decompressed.
     Gzip(Inflater),
 }
 

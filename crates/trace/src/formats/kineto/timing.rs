@@ -16,7 +16,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Reads an event's times; none where it states no `ts`.
+    /// Reads the times of an event; none if it states no `ts`.
     ///
     /// # Errors
     /// What is odd about them.
@@ -36,7 +36,7 @@ impl Timing {
         }
     }
 
-    /// The same, of a file whose times count from `base_ps`, and only where they are believed.
+    /// The same, for a file whose times count from `base_ps`, and only if they are plausible.
     ///
     /// # Errors
     /// What is odd about them.

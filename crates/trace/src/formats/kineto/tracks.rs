@@ -22,12 +22,12 @@ pub(super) type EventFault = (usize, &'static str);
 
 /// One node's numbers.
 pub(super) struct Tracks {
-    /// What names are prefixed with, as the inside of a JSON string.
+    /// Prefix of names, as the inside of a JSON string.
     prefix: Vec<u8>,
     first: u64,
     used: u64,
     id_shift: u64,
-    /// The node's place among all, for viewers that sort.
+    /// Position of the node among all, for viewers that sort.
     place: u64,
     names: ProcessNames,
     processes: HashMap<Vec<u8>, Process>,
@@ -36,15 +36,15 @@ pub(super) struct Tracks {
 /// What a file says of its processes, which may stand after their events.
 #[derive(Default)]
 pub(super) struct ProcessNames {
-    /// By `pid`: the label, as in `CPU` or `GPU 0`, as it is written.
+    /// By `pid`: the label as written, for example `CPU` or `GPU 0`.
     labels: HashMap<Vec<u8>, Vec<u8>>,
-    /// The `pid` of the process that wrote the trace: it is labelled so, else it has the first
-    /// event of a host.
+    /// The `pid` of the process that wrote the trace: the one labelled so, otherwise the one with
+    /// the first host event.
     main: Option<Vec<u8>>,
     labelled: bool,
-    /// Its name, as it is written.
+    /// Its name, as written.
     main_name: Option<Vec<u8>>,
-    /// Names of processes that may be it.
+    /// Names of candidate processes.
     named: HashMap<Vec<u8>, Vec<u8>>,
 }
 

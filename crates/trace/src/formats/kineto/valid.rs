@@ -11,7 +11,7 @@ use super::scan;
 /// Values that are no JSON, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Invalid {
-    /// `NaN`, `inf` and whatever else stands where a number belongs.
+    /// `NaN`, `inf` and anything else in place of a number.
     values: u64,
     control_characters: u64,
     bytes: u64,
@@ -45,7 +45,7 @@ impl Invalid {
 pub(super) struct Passing {
     repair: bool,
     invalid: Invalid,
-    /// Of the value that passes in pieces.
+    /// State of the value that passes in pieces.
     mender: Mender,
     changed: Vec<u8>,
 }
@@ -60,7 +60,7 @@ impl Passing {
         self.invalid.note(self.repair)
     }
 
-    /// Looks at the event at byte `at` of the file, and lets `write` append what becomes of it.
+    /// Checks the event at byte `at` of the file, and lets `write` append the result.
     ///
     /// # Errors
     /// It is to be repaired, and its brackets or commas are wrong.
@@ -231,7 +231,7 @@ struct Mender {
     in_string: bool,
     /// The beginning of an escape, from its backslash on.
     escape: Vec<u8>,
-    /// The beginning of a character of several bytes.
+    /// The beginning of a multi-byte character.
     character: Vec<u8>,
     /// The beginning of a scalar.
     scalar: Vec<u8>,

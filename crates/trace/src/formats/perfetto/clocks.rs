@@ -26,15 +26,15 @@ pub(super) struct Clocks {
     trace_clock: u32,
     /// A snapshot has been seen, or a packet that names its clock.
     pub(super) is_stated: bool,
-    /// A time was made.
+    /// A time was converted.
     in_use: bool,
-    /// By clock: how far the wanted one is ahead of it, ns.
+    /// By clock: wanted clock minus that clock, ns.
     ahead: BTreeMap<u32, i128>,
     sequences: HashMap<u32, Sequence, FixedState>,
-    /// Packets that were told of.
+    /// Packets seen.
     packets: u64,
-    /// Moments at which the wanted clock and the system clock were read; with how far
-    /// CLOCK_MONOTONIC, read after both, was ahead of the wanted one.
+    /// Moments at which the wanted clock and the system clock were read; with CLOCK_MONOTONIC, read
+    /// after both, minus the wanted clock.
     read: Vec<(ClockPair, Option<i128>)>,
     pub(super) pairs_left_out: u64,
 }
@@ -46,7 +46,7 @@ struct Sequence {
     own: BTreeMap<u32, OwnClock>,
     /// Numbers of names that are markers.
     names: BTreeMap<u64, Marker>,
-    /// The packet that was the last to belong to it.
+    /// The last packet that belonged to it.
     used: u64,
 }
 
@@ -54,9 +54,9 @@ struct Sequence {
 #[derive(Copy, Clone, Debug)]
 struct OwnClock {
     reading: Reading,
-    /// A clock that all know, and what it showed at the same moment, ns.
+    /// A clock that all have, and its reading at the same moment, ns.
     shared: (u32, i128),
-    /// What the clock showed last, ns on it.
+    /// The last reading of the clock, ns.
     last_ns: i128,
 }
 
@@ -77,7 +77,7 @@ impl Default for Clocks {
 }
 
 impl Clocks {
-    /// Takes in what a packet says of clocks.
+    /// Processes what a packet says about clocks.
     ///
     /// # Errors
     /// The trace is on a clock that cannot be used, or says so too late.

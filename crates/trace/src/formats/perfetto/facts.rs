@@ -21,7 +21,7 @@ use crate::model::{PS_PER_NS, Picoseconds, Spread, TraceClock, TraceFacts, UNIX_
 use crate::protobuf::{Fault, Fields, Source};
 use crate::write::perfetto_fields as field;
 
-/// Reads a trace's facts in one pass.
+/// Reads the facts of a trace in one pass.
 ///
 /// # Errors
 /// The file cannot be read, is packed or no Perfetto trace, is of several machines, or on a clock

@@ -19,7 +19,7 @@ use super::{
 use crate::Error;
 use crate::model::TraceFacts;
 
-/// Perfetto's protobuf.
+/// Perfetto protobuf.
 #[derive(Copy, Clone, Debug)]
 pub struct Perfetto;
 

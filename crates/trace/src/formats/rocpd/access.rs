@@ -27,18 +27,19 @@ use crate::Error;
 /// A database that can be read, under a name by which SQLite opens it.
 #[derive(Debug)]
 pub(super) struct Readable {
-    /// What the caller named, for messages.
+    /// The name given by the caller, for messages.
     named: PathBuf,
-    /// What is opened: the file itself, not a link to it, or its copy.
+    /// The file that is opened: the file itself rather than a link to it, or its copy.
     opened: PathBuf,
-    /// Nobody writes it, and SQLite need not look for who does, which would leave files beside it.
+    /// No process writes it, and SQLite need not check for writers, which would leave files beside
+    /// it.
     at_rest: bool,
-    /// Removed when nobody reads any more.
+    /// Removed when no reader is left.
     _copy: Option<TemporaryFolder>,
 }
 
 impl Readable {
-    /// Looks whether a file is a database and can be read as it is; else reads a copy of it.
+    /// Checks whether a file is a database and can be read as it is; otherwise reads a copy of it.
     ///
     /// # Errors
     /// It is none, it is damaged, or a program that writes it holds it locked for longer than
@@ -127,7 +128,7 @@ impl Readable {
         uri
     }
 
-    /// Looks through all pages and rows, as they were committed; CHECKs were the writer's business.
+    /// Goes through all pages and rows as committed; CHECK constraints are the writer's concern.
     ///
     /// # Errors
     /// Says what is damaged.
@@ -233,11 +234,11 @@ pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Erro
 
 /// What the first page of a database says of the file.
 struct Header {
-    /// It is written and read by a log (`-wal`).
+    /// It uses a write-ahead log (`-wal`).
     by_log: bool,
-    /// Bytes that the file has.
+    /// Length of the file, bytes.
     length: u64,
-    /// Bytes that it says it has; old writers do not say so.
+    /// Length stated by the file; old writers do not state it.
     stated: Option<u64>,
 }
 

@@ -9,7 +9,7 @@ use crate::write::{Chunk, Value};
 /// The table of arguments, walked in the order of events beside the table that they belong to.
 pub(super) struct Arguments<'a> {
     rows: Option<Rows<'a>>,
-    /// The argument that comes next, with its event.
+    /// The next argument, with its event.
     next: Option<(i64, String, String)>,
 }
 

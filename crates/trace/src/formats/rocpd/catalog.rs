@@ -83,8 +83,8 @@ pub(super) struct Index {
 }
 
 impl Catalog {
-    /// Reads what `schema` (`main`, or the name under which a file is attached) of a connection
-    /// holds.
+    /// Reads what `schema` of a connection contains (`main`, or the name under which a file is
+    /// attached).
     ///
     /// # Errors
     /// It holds no tables of rocprofv3, or some are missing, or of a version that is not known; it

@@ -326,18 +326,18 @@ fn own_arguments(row: &Row<'_>, kind: Kind, chunk: &mut Chunk) -> rusqlite::Resu
 enum Place {
     Thread(i64),
     Agent(i64),
-    /// Of an agent.
+    /// A stream of an agent.
     Stream(i64, i64),
-    /// Of an agent.
+    /// A queue of an agent.
     Queue(i64, i64),
-    /// Of an agent.
+    /// Allocations of an agent.
     Allocations(i64),
-    /// Of an agent.
+    /// A counter of an agent.
     Counter(i64, i64),
     ProcessCounter(i64),
-    /// Bytes that are being copied to an agent.
+    /// Bytes being copied to an agent.
     Copied(i64),
-    /// Bytes that are allocated on an agent.
+    /// Bytes allocated on an agent.
     Allocated(i64),
 }
 
@@ -347,7 +347,7 @@ struct Places {
     guid: String,
     group_by_queue: bool,
     known: HashMap<Place, TrackId, FixedState>,
-    /// Number of the system, and name.
+    /// System thread ID, and name.
     threads: HashMap<i64, (i64, String)>,
     agents: HashMap<i64, String>,
     queues: HashMap<i64, String>,

@@ -22,8 +22,8 @@ use super::reading::{Behind, Database, REGION, STRING};
 use crate::Error;
 use crate::formats::CpuClock;
 
-/// Which rows of a table are behind the others; None where none is. `schema` is the name under
-/// which the database is attached.
+/// Which rows of a table are behind the others; `None` if there are none. `schema` is the name
+/// under which the database is attached.
 ///
 /// # Errors
 /// The table's rows have no events or these no categories, by which they could be told apart.
@@ -39,8 +39,8 @@ pub(super) fn behind(
     Ok(is_behind.map(|is_behind| Behind { is_behind, by_ns }))
 }
 
-/// How far the profiler's own rows are behind on this host, ns; None where the caller names no
-/// clock of theirs.
+/// How far the profiler's own rows are behind on this host, ns; `None` if the caller names no clock
+/// for them.
 ///
 /// # Errors
 /// The caller does not say it of this host, or the database was brought to one clock already; no
@@ -71,8 +71,8 @@ pub(super) fn behind_ns(
     }
 }
 
-/// Refuses a database of `rocprof-sys` whose rows cannot be on one clock: all of the profiler's
-/// own, the lifetime of the process included, are over before the first of rocprofiler-sdk begins.
+/// Refuses a database of `rocprof-sys` whose rows cannot be on one clock: all of the profiler's own
+/// rows, including the lifetime of the process, end before the first row of rocprofiler-sdk begins.
 ///
 /// # Errors
 /// Names both spans. Tables cannot be read.

@@ -87,7 +87,7 @@ impl Environment {
 struct Variables {
     launcher: Option<Launcher>,
     rank: &'static str,
-    /// The number of ranks, in the order in which they are asked.
+    /// Variables for the number of ranks, in the order in which they are tried.
     sizes: &'static [&'static str],
 }
 

@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 use super::catalog::{Catalog, METADATA, Writer, quoted};
 use crate::Error;
 
-/// Refuses a database that cannot be of the wanted schema.
+/// Refuses a database that cannot be lifted to the wanted schema.
 ///
 /// # Errors
 /// Says what it lacks, or which schemas can be had.

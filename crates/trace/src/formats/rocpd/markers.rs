@@ -57,8 +57,8 @@ pub(super) fn names<'a>(
     Ok(Names { known, pattern })
 }
 
-/// Takes the markers among a table's rows in, those of rows that are behind brought to the clock of
-/// the others; the numbers of these rows.
+/// Adds the markers among the rows of a table, those in rows that are behind shifted to the clock
+/// of the others. Returns the numbers of these rows.
 ///
 /// # Errors
 /// The table cannot be read.

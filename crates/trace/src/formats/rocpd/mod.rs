@@ -36,7 +36,7 @@ use crate::Error;
 use crate::model::TraceFacts;
 pub(crate) use part::{Affinities, DatabaseFile, Part, aligned};
 
-/// Databases of rocprofv3.
+/// Databases written by rocprofv3.
 #[derive(Copy, Clone, Debug)]
 pub struct Rocpd;
 

@@ -31,9 +31,9 @@ pub(crate) struct DatabaseFile {
 #[derive(Debug)]
 struct Source {
     readable: Readable,
-    /// What the file was like when it was opened first; None where a copy is read.
+    /// State of the file when it was first opened; `None` if a copy is read.
     state: Option<State>,
-    /// Somebody may have read rows of this state.
+    /// Rows of this state may have been read.
     used: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Part {
 pub(crate) type Affinities = HashMap<(String, Vec<String>), Vec<&'static str>>;
 
 impl DatabaseFile {
-    /// Opens a database once and says which tables it has.
+    /// Opens a database once and returns its tables.
     ///
     /// # Errors
     /// It cannot be read, or a set of tables is of several processes.
@@ -93,7 +93,7 @@ impl DatabaseFile {
         Ok((DatabaseFile { path: path.to_owned(), source }, parts))
     }
 
-    /// A connection of its own.
+    /// Opens a separate connection.
     ///
     /// # Errors
     /// It cannot be opened any more, or was written to: what was read before belongs to another
@@ -191,7 +191,7 @@ impl Part {
     }
 }
 
-/// A time as an alignment writes it; none where it is not set.
+/// A time as written by an alignment; none if it is not set.
 ///
 /// # Errors
 /// There is no time in the cell, or it leaves the range of times.

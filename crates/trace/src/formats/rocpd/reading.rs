@@ -22,9 +22,9 @@ pub(super) struct Database<'a> {
 
 /// Why a row was not taken.
 pub(super) enum Problem {
-    /// SQLite said this.
+    /// Error of SQLite.
     Sqlite(rusqlite::Error),
-    /// This is in it.
+    /// Another problem of the file.
     Other(Error),
 }
 
@@ -245,8 +245,8 @@ impl Table {
     }
 }
 
-/// How a row `t` finds its event: a join, the event's column of this name, and how many rows the
-/// event is.
+/// How a row `t` finds its event: a join, the column of the event with this name, and the number of
+/// rows per event.
 ///
 /// Where the number is the key of the table of events, an event is one row. Elsewhere events are
 /// grouped first: what several rows say of one is nobody's.

@@ -114,20 +114,20 @@ struct Making {
     output: PathBuf,
     file: Draft,
     copying: Copying,
-    /// By base name: the columns of its tables, and the file that has them first.
+    /// By base name: the columns of its tables, and the first file that has them.
     columns: BTreeMap<String, (Vec<String>, PathBuf)>,
-    /// By base name: what the names of its tables end in.
+    /// By base name: the suffixes of the names of its tables.
     suffixes: BTreeMap<String, Vec<String>>,
-    /// Which file a process's tables came from.
+    /// The file that the tables of a process came from.
     sources: BTreeMap<String, PathBuf>,
-    /// Names of indexes that are there.
+    /// Names of existing indexes.
     indexes: BTreeSet<String>,
-    /// The schema that all are lifted to.
+    /// The schema that all inputs are lifted to.
     lifted_to: Option<String>,
-    /// How far the rows that `rocprof-sys` stamped itself are behind the others of the input that
-    /// is being added, ns; None where they are not.
+    /// How far the rows that `rocprof-sys` stamped itself are behind the others of the current
+    /// input, ns; `None` if they are not.
     behind_ns: Option<i64>,
-    /// Which times of that input are believed; None: all.
+    /// Range of plausible times of that input; `None`: all.
     reach: Option<Reach>,
     version: Option<(String, PathBuf)>,
     notes: Vec<String>,
@@ -397,9 +397,9 @@ impl Making {
 
 /// What was written is not what it should be.
 enum Unfit {
-    /// SQLite did not look at it.
+    /// SQLite did not check it.
     Refused(rusqlite::Error),
-    /// SQLite found this.
+    /// Problem found by SQLite.
     Broken(String),
 }
 

@@ -9,15 +9,15 @@ use super::catalog::{Table, quoted};
 /// A kind of events.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Calls of APIs and markers.
+    /// API calls and markers.
     Region,
     /// Kernels.
     Dispatch,
-    /// Copies of memory.
+    /// Memory copies.
     Copy,
-    /// Allocations of memory, and their ends.
+    /// Memory allocations and frees.
     Allocation,
-    /// Moments.
+    /// Instants.
     Sample,
 }
 

@@ -23,7 +23,7 @@ use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::protobuf::{Fault, Fields, Header, Source, Value as Wire};
 use crate::write::{ArgRange, Chunk, Flow, Process, Track, TrackId, TrackKind, Value};
 
-/// Reads a file, plain or packed with gzip.
+/// Reads a file, plain or gzip.
 ///
 /// # Errors
 /// Whatever is wrong with the input, with its offset; what `sink` refuses.
@@ -117,7 +117,7 @@ struct PlaneContext {
 struct Line {
     id: i64,
     name: String,
-    /// What viewers show in place of the name, where it is there.
+    /// What viewers show instead of the name, if present.
     display_name: String,
     stated_ns: i64,
     /// Its number, from its first event on.

@@ -8,12 +8,12 @@ use crate::protobuf::{Fault, Fields, Value};
 /// Groups as an instruction states them.
 #[derive(Debug, Default, PartialEq)]
 pub(super) enum Groups {
-    /// None: all there are.
+    /// `None`: all there are.
     #[default]
     Unstated,
-    /// By the numbers that the operation's [`Mode`] counts.
+    /// By the numbers that the [`Mode`] of the operation counts.
     Listed(Vec<Vec<u64>>),
-    /// In a way that is not understood.
+    /// In an unsupported way.
     Odd,
 }
 

@@ -26,11 +26,11 @@ use crate::model::{
 use crate::parts::CollectiveParts;
 use crate::protobuf::{Fault, Header, Run, Source};
 
-/// Reads the facts of a file, plain or packed with gzip: in one pass, or in two where some times
-/// turn out not to be believed.
+/// Reads the facts of a file, plain or gzip: in one pass, or in two if some times turn out to be
+/// implausible.
 ///
 /// # Errors
-/// When the file cannot be read or is not XSpace.
+/// Returns an error if the file cannot be read or is not XSpace.
 pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
     let (facts, spread) = read_within(path, options, None)?;
     match spread.reach() {
@@ -111,10 +111,10 @@ struct Reader<'a> {
     start_ps: Picoseconds,
     options: &'a FactOptions,
     programs: &'a Programs,
-    /// What the present plane's events touch, where it counts from the machine's start.
+    /// Span of the events of the present plane, if it counts from boot.
     raw_span: Option<(Picoseconds, Picoseconds)>,
     spread: Spread,
-    /// Events whose times cannot be believed.
+    /// Events with implausible times.
     odd: OddEvents,
     launches: Launches,
     left_out: LeftOut,
@@ -366,7 +366,7 @@ struct LineEvents<'r, 'a> {
     end: u64,
     tables: &'r Tables<'r>,
     line_ns: i64,
-    /// Buffers of runs that are done.
+    /// Buffers of finished runs.
     spare: Vec<Vec<u8>>,
 }
 

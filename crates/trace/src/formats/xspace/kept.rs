@@ -21,19 +21,19 @@ use crate::protobuf::Source;
 pub(super) struct Kept<'a> {
     filter: &'a dyn EventFilter,
     input: usize,
-    /// In the order of the file.
+    /// In file order.
     planes: Vec<Plane>,
 }
 
 #[derive(Default)]
 struct Plane {
     on_device: bool,
-    /// By the number of a name; nothing is said by the others.
+    /// By name number; the other names say nothing.
     named: HashMap<u64, Named, FixedState>,
 }
 
 impl<'a> Kept<'a> {
-    /// Looks at the names of a file.
+    /// Scans the names of a file.
     ///
     /// # Errors
     /// When the file cannot be read or is not XSpace.

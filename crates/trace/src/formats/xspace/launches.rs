@@ -41,17 +41,17 @@ pub(super) struct Launches {
     label_bytes: usize,
     names: Arc<HashSet<String>>,
     kernels: Vec<Kernel>,
-    /// By number of launch: the kernel.
+    /// By launch number: the kernel.
     waiting: HashMap<i64, usize>,
-    /// What runs programs on the present thread.
+    /// Spans of the present thread that run programs.
     spans: Vec<Span>,
-    /// When the present thread stated a run, inside of what runs it.
+    /// When the present thread stated a run, within the span that runs it.
     stated: Vec<(Picoseconds, i64)>,
     /// When the present thread launched which kernel.
     launched: Vec<(Picoseconds, usize)>,
-    /// By the number of a device's plane: which of the job's it is, unless events differ.
+    /// By number of a device's plane: the job's number of the device, unless events differ.
     devices: HashMap<u64, Option<u64>>,
-    /// Kernels beyond the bounds.
+    /// Kernels beyond the limits.
     left_out: u64,
 }
 
@@ -61,7 +61,7 @@ struct Kernel {
     start_ps: Picoseconds,
     end_ps: Picoseconds,
     launch: Launch,
-    /// Its times and that of its launch may be compared.
+    /// Its times and those of its launch may be compared.
     on_host_clock: bool,
 }
 
@@ -70,7 +70,7 @@ struct Kernel {
 enum Launch {
     Unseen,
     At(Picoseconds, Option<i64>),
-    /// Two launches, or two kernels, have one number.
+    /// Two launches, or two kernels, have the same number.
     Twice,
 }
 

@@ -19,7 +19,7 @@ use crate::formats::{MergeInput, MergeOptions, MergeStats, PlaneLayout, RewriteO
 use crate::model::{PS_PER_NS, Picoseconds};
 use crate::protobuf::put_bytes;
 
-/// Writes all inputs into `output`, which appears when it is whole.
+/// Merges all inputs into `output`, which appears when it is complete.
 ///
 /// # Errors
 /// When a file cannot be read or written, or when an input is not XSpace.
@@ -105,9 +105,9 @@ fn device(name: &str) -> Option<Device<'_>> {
 struct Names {
     layout: PlaneLayout,
     stride: u64,
-    /// Device tracks made of host planes begin here.
+    /// First id of device tracks made from host planes.
     next_track: u64,
-    /// Ids of planes that are no devices begin here.
+    /// First id of planes that are not devices.
     next_id: u64,
     names: HashSet<String>,
     ids: HashSet<u64>,

@@ -7,7 +7,7 @@
 
 use crate::model::CollectiveKind;
 
-/// The kind of a host operation or `hlo_op`, or `None` when it is not a collective.
+/// The kind of a host operation or `hlo_op`, or `None` if it is not a collective.
 ///
 /// Halves of asynchronous operations (`all-reduce-start`, `-done`) are `Unknown`: the first half
 /// may end before another rank starts and the second may start long after the data came, so neither

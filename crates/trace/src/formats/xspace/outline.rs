@@ -56,13 +56,13 @@ pub(super) struct PlaneOutline {
     pub(super) linking_stats: Vec<u64>,
     /// Where its lines begin, as they stand.
     pub(super) starts: LineStarts,
-    /// Stats of the plane itself: number of the metadata, value; only numbers, only small ones.
+    /// Stats of the plane itself: number of the metadata, value; only small numbers.
     stats: Vec<(u64, u64)>,
-    /// The number of the stat that says how well an aligned trace's times are known.
+    /// The number of the stat with the uncertainty of an aligned trace's times.
     sigma_stat: Option<u64>,
     /// What it says, ns.
     pub(super) sigma_ns: Option<f64>,
-    /// The programs read so far, where they are asked for.
+    /// The programs read so far, if requested.
     programs: Option<Programs>,
 }
 

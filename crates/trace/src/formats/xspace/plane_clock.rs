@@ -44,7 +44,7 @@ pub(super) struct PlaneClock {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct PlaneClocks {
     start_ps: Option<Picoseconds>,
-    /// How long the session was, where that is known.
+    /// Length of the session, if known.
     length_ps: Option<Picoseconds>,
 }
 

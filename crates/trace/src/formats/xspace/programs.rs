@@ -36,7 +36,7 @@ use crate::protobuf::{Fault, Fields, Header, Source, Value};
 pub(super) struct Programs {
     /// By module, program number and operation.
     programs: HashMap<String, HashMap<u64, HashMap<String, Replicas>>>,
-    /// Each list of groups once: most operations of a program have the same.
+    /// Each list of groups once: most operations of a program share it.
     lists: HashSet<Arc<[Vec<u64>]>>,
     bytes: usize,
 }
@@ -159,9 +159,9 @@ struct Instruction {
 /// What the numbers in a group are, as XLA defines it by channel and `use_global_device_ids`.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Mode {
-    /// Replicas; every partition for itself.
+    /// Replicas; each partition separately.
     CrossReplica,
-    /// Partitions; every replica for itself.
+    /// Partitions; each replica separately.
     CrossPartition,
     /// Replicas, with all their partitions.
     ReplicasWhole,

@@ -29,9 +29,9 @@ use crate::model::{PS_PER_NS, Picoseconds, UNIX_TIME_MIN_PS};
 use crate::protobuf::{Header, Source};
 use crate::protobuf::{put_bytes, put_number};
 
-/// Writes `input` with all its times mapped to `output`, which appears when it is whole. `map`
-/// takes and gives absolute picoseconds, is asked once per line, start and end of an event, and
-/// must be monotone if order is to be kept.
+/// Writes `input` with all its times mapped to `output`, which appears when it is complete. `map`
+/// takes and returns absolute picoseconds, is called once per line, start and end of an event, and
+/// must be monotone if the order is to be kept.
 ///
 /// # Errors
 /// When a file cannot be read or written, when the input is not XSpace, when a mapped time does not
@@ -83,7 +83,7 @@ pub(super) struct Rewriter<'a> {
     /// Tells which clock a plane is on.
     clocks: PlaneClocks,
     stats: RewriteStats,
-    /// Reused for what is appended to an event, and for an event with changed links.
+    /// Reused for what is appended to an event, and for events with changed links.
     appended: Vec<u8>,
     relinked: Vec<u8>,
 }
@@ -91,13 +91,13 @@ pub(super) struct Rewriter<'a> {
 /// What a line of a plane needs to know of the plane.
 struct PlaneContext<'a> {
     outline: &'a PlaneOutline,
-    /// Number of the correction's stat where events are annotated.
+    /// Number of the stat for the correction, if events are annotated.
     annotation: Option<u64>,
-    /// Events are on the system clock already.
+    /// Events are already on the system clock.
     on_system_clock: bool,
-    /// The clock that stated starts are on.
+    /// The clock of stated starts.
     clock: PlaneClock,
-    /// Its place in the file.
+    /// Its position in the file.
     index: usize,
 }
 

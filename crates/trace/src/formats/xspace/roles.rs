@@ -33,13 +33,13 @@ pub(super) enum Role {
     Kernel(String, CollectiveKind),
     /// A kernel that may belong to a collective operation.
     PerhapsKernel(String),
-    /// On the host: what runs a program.
+    /// On the host: execution of a program.
     Execute,
-    /// On the host: a run has begun.
+    /// On the host: start of a run.
     Run,
-    /// On the host: which place a device has among those of an operation.
+    /// On the host: position of a device among those of an operation.
     Clique,
-    /// On the host: the launch of a kernel that waits for it.
+    /// On the host: launch of a kernel that waits for it.
     Launch,
 }
 
@@ -65,10 +65,10 @@ pub(super) struct Tables<'a> {
     pub(super) plane: String,
     pub(super) clock: PlaneClock,
     pub(super) roles: HashMap<u64, Role, FixedState>,
-    /// Candidates until the plane's name is known to be a device's.
+    /// Candidates until the plane's name shows that it is a device.
     names: Vec<(u64, String)>,
     stats: HashMap<u64, String, FixedState>,
-    /// Some stat says of events of a host's plane that they are parts of operations.
+    /// Some stat says which events of a host plane are parts of operations.
     stating: bool,
     /// Names of kernels of earlier planes that wait for their launches.
     kernels: Arc<HashSet<String>>,

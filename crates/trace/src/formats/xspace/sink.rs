@@ -19,20 +19,20 @@ use crate::protobuf::{self, put_varint};
 /// A file that appears under its name when it is whole.
 pub(super) struct Sink {
     path: PathBuf,
-    /// Written in blocks and at places, so past its own buffer.
+    /// Written in blocks at given positions, bypassing its own buffer.
     file: AtomicFile,
-    /// Bytes that are in the file already.
+    /// Bytes already in the file.
     flushed: u64,
     buffer: Vec<u8>,
     holes: Vec<Hole>,
-    /// How much is held before it goes to the file.
+    /// How much is held before it is written to the file.
     limit: usize,
 }
 
 /// Where an open message's length belongs.
 struct Hole {
     at: u64,
-    /// The length as the input has it.
+    /// The length as in the input.
     raw: Vec<u8>,
     input_length: u64,
 }

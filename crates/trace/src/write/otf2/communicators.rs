@@ -17,7 +17,7 @@ use super::part::CollectivePart;
 pub(super) struct Communicators {
     operations: BTreeMap<u64, Operation>,
     groups: Vec<String>,
-    /// By location: how many collectives it has.
+    /// By location: its number of collectives.
     counts: Vec<u32>,
 }
 

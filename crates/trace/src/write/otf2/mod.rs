@@ -31,18 +31,19 @@ use crate::Error;
 
 pub use self::part::CollectivePart;
 
-/// An archive in the making. Dropped without [`Otf2::finish`] it leaves files that are no archive.
+/// An archive being written. Dropped without [`Otf2::finish`] it leaves files that are not a valid
+/// archive.
 #[derive(Debug)]
 #[must_use = "an archive is whole only when it was finished"]
 pub struct Otf2 {
     archive: Archive,
     tracks: Vec<Known>,
-    /// Tracks on which no event may come any more: so many from the first on.
+    /// Number of tracks, from the first on, that get no more events.
     ended: usize,
     lanes: Lanes,
     /// By lane, which is the number of the location.
     locations: Vec<Location>,
-    /// Locations that are closed: so many from the first on.
+    /// Number of locations, from the first on, that are closed.
     closed: usize,
     texts: Texts,
     communicators: Communicators,
@@ -62,7 +63,7 @@ struct Known {
 #[derive(Debug)]
 struct Location {
     track: TrackId,
-    /// Which lane of its track; the first is 0.
+    /// Lane of its track, from 0.
     lane: u32,
     open: Vec<Open>,
     events: u64,
@@ -73,15 +74,15 @@ struct Location {
 enum Open {
     Region(u32),
     Collective(u32, CollectiveEnd),
-    /// A value of a counter, which has none.
+    /// A counter value, which has none.
     Value,
 }
 
 impl Otf2 {
-    /// Begins the archive `name` in a folder that exists.
+    /// Begins the archive `name` in an existing folder.
     ///
     /// # Errors
-    /// [`Error::Sink`] where libotf2 cannot make its files.
+    /// [`Error::Sink`] if libotf2 cannot create its files.
     pub fn open(folder: &Path, name: &str, meta: &Meta) -> Result<Self, Error> {
         let mut archive = Archive::create(folder, name).map_err(refused)?;
         for (name, value) in &meta.metadata {
@@ -102,12 +103,12 @@ impl Otf2 {
         })
     }
 
-    /// Writes a chunk, as [`super::TraceWriter::write`] does. `parts` names those of its slices
-    /// that are parts of collective operations, by their row, in order of row.
+    /// Writes a chunk, as [`super::TraceWriter::write`] does. `parts` names the slices in it that
+    /// are parts of collective operations, by their row, in order of row.
     ///
     /// # Errors
-    /// [`Error::Chunk`] where the chunk does not hold together, a time is before the clock's zero
-    /// or a track was ended; [`Error::Sink`] where the archive takes no more.
+    /// [`Error::Chunk`] if the chunk is inconsistent, a time is before the zero of the clock or a
+    /// track was ended; [`Error::Sink`] if writing the archive fails.
     pub fn write(&mut self, chunk: &Chunk, parts: &[(usize, CollectivePart<'_>)]) -> Result<(), Error> {
         chunk.check(self.tracks.len())?;
         chunk.refuse_negative_times("an OTF2 trace")?;
@@ -130,8 +131,8 @@ impl Otf2 {
         Ok(())
     }
 
-    /// Says that no event comes any more on the tracks that were declared so far, so that what is
-    /// kept of them is written.
+    /// Declares that no more events come on the tracks declared so far, so that what is held of
+    /// them is written.
     ///
     /// # Errors
     /// [`Error::Sink`].
@@ -145,14 +146,15 @@ impl Otf2 {
     }
 
     /// Names a part of an operation that no slice shows. The first location of the tracks that are
-    /// not ended stands for it in the communicator, without an event; before [`Self::end_tracks`].
+    /// not ended stands for it in the communicator, without an event; must be called before
+    /// [`Self::end_tracks`].
     pub fn absent(&mut self, part: &CollectivePart<'_>) {
         if self.closed < self.locations.len() {
             self.communicators.absent(part, self.closed as u64);
         }
     }
 
-    /// Ends the archive; what was written. How many bytes that is, the folder tells.
+    /// Ends the archive and returns what was written. Its size in bytes is that of the folder.
     ///
     /// # Errors
     /// [`Error::Sink`].

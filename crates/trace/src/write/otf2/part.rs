@@ -4,19 +4,19 @@
 
 use probe_sync_otf2::CollectiveOperation;
 
-/// What a slice is of a collective operation.
+/// What a slice is in a collective operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CollectivePart<'a> {
     /// The operation, unique in the whole trace.
     pub operation: u64,
-    /// Which of its members this is.
+    /// Index of this member.
     pub member: u32,
-    /// How many it has.
+    /// Number of members.
     pub members: u32,
-    /// What it does.
+    /// Kind of operation.
     pub kind: CollectiveOperation,
-    /// Which member is its root, where there is one and it is known.
+    /// Index of the root member, if there is one and it is known.
     pub root: Option<u32>,
-    /// What the traces call its process group; may be empty.
+    /// Name of its process group in the traces; may be empty.
     pub group: &'a str,
 }

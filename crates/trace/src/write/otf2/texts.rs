@@ -18,7 +18,7 @@ pub(super) struct Texts {
     numbers: HashMap<Box<str>, u32, FixedState>,
     bytes: usize,
     next_text: u32,
-    /// By name, category and whether it is a moment.
+    /// By name, category and whether it is an instant.
     regions: HashMap<(u32, u32, bool), u32, FixedState>,
     /// The same by the chunk's own numbers.
     of_chunk: HashMap<(StringId, StringId, bool), u32, FixedState>,

@@ -57,15 +57,15 @@ impl Aligned {
 /// Why a shift is taken.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Proof {
-    /// The traces hold the making of the group.
+    /// The traces contain the creation of the group.
     Making,
-    /// The pattern of ends makes it so many times likelier than every other, as a power of ten.
+    /// The pattern of ends makes it more likely than every other shift by this power of ten.
     Pattern(f64),
     /// Numbered steps.
     Steps,
-    /// Times within the clocks' bounds.
+    /// Times within the bounds of the clocks.
     Times,
-    /// No shift holds on these clocks: it breaks least.
+    /// No shift holds on these clocks; this one violates least.
     LeastBroken,
 }
 

@@ -42,7 +42,7 @@ pub(super) fn likeliest(class: &Class<'_>, windows: [&Sequence<'_>; 2], shifts: 
 /// one.
 struct Gaps {
     gaps: Vec<Option<f64>>,
-    /// How many places the gap spans.
+    /// Number of places that the gap spans.
     spans: Vec<usize>,
     kinds: Vec<usize>,
 }

@@ -28,9 +28,9 @@ pub(super) struct Sequence<'a> {
     pub(super) first: u64,
     pub(super) parts: Vec<Seen>,
     pub(super) steps: &'a Steps,
-    /// The clock that it is on.
+    /// The clock it is on.
     clock: u32,
-    /// All of the rank's operations.
+    /// Total number of the rank's operations.
     total: u64,
     /// None begins before the one before it has ended.
     pub(super) serial: bool,

@@ -9,11 +9,11 @@ use super::sequence::{Sequence, overlap};
 /// What the steps of two traces say.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Stated {
-    /// Nothing, or different things by different series.
+    /// Nothing, or contradictory statements of different series.
     Nothing,
-    /// This shift alone is left.
+    /// Only this shift remains.
     Shift(i64),
-    /// The traces are of different steps.
+    /// The traces cover different steps.
     Disjoint,
 }
 

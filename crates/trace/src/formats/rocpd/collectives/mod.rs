@@ -38,31 +38,31 @@ use statements::{calls, kernels};
 
 /// What was found so far.
 pub(super) struct Collector {
-    /// Which times are believed; None: all.
+    /// Range of plausible times; `None`: all.
     reach: Option<Reach>,
     parts: CollectiveParts,
     communicators: Vec<Communicator>,
     /// By the address that calls state; empty for calls that state none.
     numbers: HashMap<Vec<u8>, u32>,
-    /// When each was used first, ns, by number.
+    /// First use of each, ns, by number.
     first_uses: HashMap<u32, i64>,
     made: Vec<Made>,
-    /// Some were made by calls that do not say how many ranks they have.
+    /// Some were created by calls that do not state their number of ranks.
     made_otherwise: bool,
-    /// Kernels are the parts; calls only say which communicators there are.
+    /// Kernels are the parts; calls only show which communicators exist.
     of_kernels: bool,
     calls: u64,
     untimed: u64,
-    /// Rows whose times cannot be, and the first of them: table, number, times.
+    /// Rows with impossible times, and the first of them: table, number, times.
     odd: u64,
     first_odd: Option<(String, i64, i64, i64)>,
-    /// The track whose calls are being read, its open groups, and the operations in them.
+    /// The track whose calls are read, its open groups, and the operations in them.
     track: (i64, i64),
     depth: u32,
     grouped: Vec<CollectiveEvent>,
     /// By track: ends of groups that began before the trace.
     cut: HashMap<(i64, i64), u64>,
-    /// Of the track that is being read: how many of them are still to come.
+    /// Of the track being read: how many of them are still to come.
     cut_ahead: u64,
     /// Operations of such groups.
     of_cut: u64,
@@ -75,7 +75,7 @@ struct Made {
     address: Vec<u8>,
     size: Option<u32>,
     rank: Option<u32>,
-    /// From when until when the call ran, ns.
+    /// Start and end of the call, ns.
     times: Option<(i64, i64)>,
     /// In a group that has not ended yet: the call returns at once.
     in_group: bool,
@@ -90,8 +90,8 @@ impl Made {
     }
 }
 
-/// Takes the calls, or else the kernels, of one writer in; `by_ns` as in [`cpu_clock::behind`].
-/// Kernels are rocprofiler-sdk's, and never behind.
+/// Adds the calls or the kernels of one writer; `by_ns` as in [`cpu_clock::behind`]. Kernels come
+/// from rocprofiler-sdk, and are never behind.
 ///
 /// # Errors
 /// A table cannot be read.

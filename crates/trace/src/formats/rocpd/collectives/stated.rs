@@ -20,7 +20,7 @@ pub(super) struct StatedRow<'a> {
     pub(super) place: (&'a str, i64),
 }
 
-/// Shows the regions that state their operation.
+/// Passes on the regions that state their operation.
 ///
 /// # Errors
 /// A table cannot be read.

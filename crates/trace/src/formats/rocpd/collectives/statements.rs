@@ -5,8 +5,8 @@ use crate::formats::rocpd::catalog::{Table, quoted};
 use crate::formats::rocpd::reading::{Behind, brought_up, join_one};
 use crate::formats::stated::COLLECTIVE_NAME;
 
-/// The statement that reads calls with such names by thread and time, each once with its arguments;
-/// those that are behind the others are brought to their clock.
+/// Returns the statement that reads calls with such names by thread and time, each once with its
+/// arguments; those that are behind the others are shifted to their clock.
 ///
 /// Names and arguments are grouped first: where many rows have one number, a join of the tables
 /// themselves would give as many rows as their product.

@@ -21,7 +21,7 @@ use crate::Error;
 use crate::formats::FactOptions;
 use crate::model::{LeftOut, Oddity, Reach, Spread, TraceClock, TraceFacts};
 
-/// Reads a database's facts.
+/// Reads the facts of a database.
 ///
 /// # Errors
 /// Names file, table and row.
@@ -110,7 +110,7 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
     Ok(facts)
 }
 
-/// The clock that an alignment has put all processes on; None where there was none.
+/// The clock that an alignment put all processes on; `None` if there was none.
 ///
 /// # Errors
 /// Processes are on different clocks: one file of them was not aligned, or another way.
