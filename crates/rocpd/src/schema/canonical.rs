@@ -10,7 +10,7 @@ use super::views_by_track::VIEWS_BY_TRACK;
 /// A view to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Its name.
+    /// Name of the view.
     pub name: &'static str,
     /// The query alone.
     pub select: String,
@@ -18,12 +18,12 @@ pub struct View {
     pub sql: String,
 }
 
-/// The views of rocprofv3's schema over the given tables, each after those that it reads.
+/// Returns the views of rocprofv3's schema over the given tables, each after those it reads.
 ///
-/// `present` says whether a table, named without suffix, has a column. A view is left out when a
-/// table or key that it needs is not there; a column of a later version is left out, any other that
-/// is missing is NULL, so that names and order stay. Tables of schema 4 (`track_id` in place of
-/// nid, pid and tid) have other views.
+/// `present` tells whether a table, named without suffix, has a column. A view is omitted if a
+/// table or key it needs is missing; a missing column of a later version is omitted, any other is
+/// NULL, so that names and order stay the same. Tables of schema 4 (`track_id` in place of nid, pid
+/// and tid) have other views.
 pub fn canonical_views(present: &dyn Fn(&str, &str) -> bool) -> Vec<View> {
     let shapes = if present("rocpd_region", "track_id") { VIEWS_BY_TRACK } else { VIEWS };
     let mut views: Vec<View> = Vec::new();

@@ -6,11 +6,11 @@
 
 use super::union::quoted;
 
-/// How a view is made.
+/// How a view is built.
 pub(super) enum Shape {
     /// By joins on ids.
     Joined(Joined),
-    /// By a query of its own over tables, each with a column that it needs, or views (with no
+    /// By a query of its own over tables, each with a column it needs, or over views (without
     /// column).
     Over { name: &'static str, tables: &'static [(&'static str, &'static str)], query: &'static str },
 }
@@ -18,13 +18,13 @@ pub(super) enum Shape {
 /// Tables joined on ids and guid.
 pub(super) struct Joined {
     pub name: &'static str,
-    /// The first is joined to none; its guid is the row's.
+    /// The first is not joined to another; its guid is that of the row.
     pub sources: &'static [Source],
-    /// Between commas: `alias.column`, or an expression `AS name`. `?` before it: only where its
-    /// columns are there, or with `?table.column:` where that one is. `@alias.column AS name`: the
-    /// text of that id in `rocpd_string`. `{alias.column}$.path AS name`: a value in JSON.
+    /// Separated by commas: `alias.column`, or an expression `AS name`. Prefix `?`: only if its
+    /// columns exist, or with `?table.column:` if that column exists. `@alias.column AS name`: the
+    /// text with that id in `rocpd_string`. `{alias.column}$.path AS name`: a value in JSON.
     pub columns: &'static str,
-    /// What follows the joins; left out of the view when its columns are not there.
+    /// Clauses after the joins; omitted if their columns are missing.
     pub tail: &'static [&'static str],
 }
 
@@ -36,17 +36,17 @@ pub(super) struct Source {
     optional: bool,
 }
 
-/// The table whose rows a view gives.
+/// The table whose rows a view returns.
 pub(super) const fn of(alias: &'static str, table: &'static str) -> Source {
     Source { alias, table, on: "", optional: false }
 }
 
-/// A table in which every row must have its partner.
+/// A table in which every row must have a match.
 pub(super) const fn inner(alias: &'static str, table: &'static str, on: &'static str) -> Source {
     Source { alias, table, on, optional: false }
 }
 
-/// A table in which a row may have a partner.
+/// A table in which a row may have a match.
 pub(super) const fn left(alias: &'static str, table: &'static str, on: &'static str) -> Source {
     Source { alias, table, on, optional: true }
 }
@@ -61,7 +61,7 @@ impl Shape {
 }
 
 impl Joined {
-    /// The query, or nothing where a table or key that it needs is not there.
+    /// Returns the query, or `None` if a table or key it needs is missing.
     pub fn select(&self, present: &dyn Fn(&str, &str) -> bool) -> Option<String> {
         let root = self.sources.first()?;
         let there = |expression: &str| self.columns_of(expression).all(|(table, column)| present(table, column));
@@ -135,7 +135,7 @@ fn expression(column: &str, root: &str) -> String {
     }
 }
 
-/// The name that a column of a view has.
+/// The name of a column of a view.
 fn name_of(column: &str) -> &str {
     let after = column.rsplit_once(" AS ").map_or(column, |(_, name)| name);
     after.rsplit_once('.').map_or(after, |(_, name)| name)

@@ -8,8 +8,8 @@
 
 use super::union::quoted;
 
-/// Names of the tables of schema 3 and 3.0.0 without their suffix, in the order of creation: a
-/// table comes after those that it refers to.
+/// Names of the tables of schemas 3 and 3.0.0 without suffix, in the order of creation: a table
+/// comes after those it refers to.
 pub const BASE_TABLES: [&str; TABLES.len()] = {
     let mut names = [""; TABLES.len()];
     let mut at = 0;
@@ -20,12 +20,12 @@ pub const BASE_TABLES: [&str; TABLES.len()] = {
     names
 };
 
-/// The versions whose tables are known here.
+/// The versions whose tables are supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// "3", of ROCm 7.0.
     Three,
-    /// "3.0.0": the same tables, with the tags that AMD's readers of 2026 demand.
+    /// "3.0.0": the same tables, with the tags that AMD's readers of 2026 require.
     ThreeZeroZero,
 }
 
@@ -42,27 +42,27 @@ impl Version {
 /// A table to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDefinition {
-    /// The name without the suffix, one of [`BASE_TABLES`].
+    /// Name without suffix, one of [`BASE_TABLES`].
     pub base: &'static str,
-    /// The name in the database.
+    /// Name in the database.
     pub name: String,
     /// `CREATE TABLE …`, without a semicolon.
     pub sql: String,
 }
 
-/// The suffix of the tables of a process: its guid with underscores, one before it.
+/// Returns the suffix of the tables of a process: an underscore and its guid with underscores.
 pub fn suffix_of(guid: &str) -> String {
     format!("_{}", guid.replace('-', "_"))
 }
 
-/// The tables of one process, in the order of creation.
+/// Returns the tables of one process, in the order of creation.
 pub fn tables(suffix: &str, guid: &str) -> Vec<TableDefinition> {
     TABLES.iter().map(|table| table.definition(suffix, guid)).collect()
 }
 
-/// Tags and values of `rocpd_metadata`, in rocprofv3's order.
+/// Returns tags and values of `rocpd_metadata`, in rocprofv3's order.
 ///
-/// `created` is the UTC time as `YYYY-MM-DD HH:MM:SS`; schema 3 does not hold it.
+/// `created` is the UTC time as `YYYY-MM-DD HH:MM:SS`; schema 3 does not store it.
 pub fn tags(version: Version, suffix: &str, guid: &str, created: &str) -> Vec<(&'static str, String)> {
     let own = [("uuid", suffix.to_owned()), ("guid", guid.to_owned())];
     let mut tags = vec![("schema_version", version.text().to_owned())];

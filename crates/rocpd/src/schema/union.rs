@@ -4,15 +4,15 @@
 //! unions are nested. All tables must have the same columns: `SELECT *` takes the first table's
 //! names, and SQLite rejects unequal counts.
 
-/// An identifier in double quotes.
+/// Returns an identifier in double quotes.
 pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// `CREATE VIEW base AS …` over `base` with each suffix, in their order.
+/// Returns `CREATE VIEW base AS …` over `base` with each suffix, in their order.
 ///
 /// # Panics
-/// No suffix is given.
+/// Panics if no suffix is given.
 pub fn union_view(base: &str, suffixes: &[&str]) -> String {
     assert!(!suffixes.is_empty(), "a view over no table");
     let selects =
@@ -20,7 +20,7 @@ pub fn union_view(base: &str, suffixes: &[&str]) -> String {
     format!("CREATE VIEW {} AS {}", quoted(base), union(selects))
 }
 
-/// All selects in one, in their order.
+/// Joins all selects into one, in their order.
 fn union(mut selects: Vec<String>) -> String {
     while selects.len() > SELECTS_MAX {
         let groups = selects.chunks(SELECTS_MAX).map(|group| format!("SELECT * FROM ({})", group.join(" UNION ALL ")));
@@ -29,5 +29,5 @@ fn union(mut selects: Vec<String>) -> String {
     selects.join(" UNION ALL ")
 }
 
-/// Below SQLite's own 500, since a query may put further selects beside the view's.
+/// Below SQLite's own limit of 500, since a query may add selects to those of the view.
 const SELECTS_MAX: usize = 256;

@@ -7,7 +7,7 @@
 
 use super::shape::{Joined, Shape, inner, left, of};
 
-/// In an order in which each comes after those that it reads.
+/// Ordered so that each comes after those it reads.
 pub(super) const VIEWS: &[Shape] = &[
     Shape::Joined(CODE_OBJECTS),
     Shape::Joined(KERNEL_SYMBOLS),
@@ -359,8 +359,7 @@ pub(super) const TOP_KERNELS: Shape = Shape::Over {
  GROUP BY S.display_name ORDER BY 3 DESC"#,
 };
 
-/// How long each agent was busy, within the time between the first start and the last end of
-/// anything.
+/// How long each agent was busy between the first start and the last end of any event.
 const BUSY: Shape = Shape::Over {
     name: "busy",
     tables: &[

@@ -9,7 +9,7 @@
 use super::shape::{Joined, Shape, Source, inner, left, of};
 use super::views::{REGIONS_AND_SAMPLES, TOP, TOP_KERNELS};
 
-/// In an order in which each comes after those that it reads.
+/// Ordered so that each comes after those it reads.
 pub(super) const VIEWS_BY_TRACK: &[Shape] = &[
     Shape::Joined(TRACKS),
     Shape::Joined(EVENTS),

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::event::Event;
 
-/// A bounded buffer of events of one thread.
+/// A bounded buffer for the events of one thread.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    /// The id that the thread's rows have.
+    /// The id in the rows of the thread.
     pub thread: i64,
-    /// Events that a half holds.
+    /// Events that one half holds.
     room: usize,
     halves: [Mutex<Half>; HALVES],
     /// No more events will come.
@@ -33,19 +33,20 @@ struct Half {
     closed: bool,
 }
 
-/// What became of an event.
+/// Result of adding an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Put {
     /// It is in the buffer.
     Kept,
-    /// It is, and the flusher should come before its time.
+    /// It is in the buffer, and the flusher should come early.
     KeptHalfFull,
-    /// There was no room for it, or no writer any more.
+    /// It did not fit, or the writer has ended.
     Dropped,
 }
 
 impl Buffer {
-    /// `capacity` events in all; their memory is taken once, and is touched as it fills.
+    /// Creates a buffer for `capacity` events in total; the memory is allocated once, and touched
+    /// as it fills.
     pub fn new(thread: i64, capacity: usize) -> Self {
         let room = capacity.div_ceil(HALVES).max(1);
         let half = || Mutex::new(Half { events: Vec::with_capacity(room), closed: false });
@@ -75,14 +76,15 @@ impl Buffer {
         Put::Dropped
     }
 
-    /// Whether both halves could be seen to be full.
+    /// Whether both halves could be observed to be full.
     pub fn full(&self) -> bool {
         self.halves.iter().all(|half| half.try_lock().is_ok_and(|half| half.events.len() == self.room))
     }
 
-    /// Exchanges the contents of a half for an empty vector of its size; true if there was any.
+    /// Exchanges the contents of a half for an empty vector of the same size. Returns true if there
+    /// were any.
     ///
-    /// With `close`, nothing comes in after it.
+    /// With `close`, it accepts nothing afterwards.
     pub fn take(&self, half: usize, into: &mut Vec<Event>, close: bool) -> bool {
         // Before the lock, which is held for an exchange only.
         into.clear();
@@ -96,7 +98,7 @@ impl Buffer {
         true
     }
 
-    /// Lets nothing more in; gives how many events are in it.
+    /// Accepts nothing more; returns the number of events in the buffer.
     pub fn close(&self) -> usize {
         let close = |half: &Mutex<Half>| {
             half.lock().map_or(0, |mut half| {
@@ -116,7 +118,7 @@ impl Buffer {
     }
 }
 
-/// While one is exchanged the other takes events.
+/// While one half is exchanged, the other accepts events.
 pub(super) const HALVES: usize = 2;
 
 /// Far more than the few tens of instructions for which another thread holds a half.

@@ -11,12 +11,12 @@ use std::collections::{HashMap, HashSet};
 
 use super::event::{AgentId, CodeObjectId, CounterId, KernelId, QueueId, StreamId, StringId, TrackId};
 
-/// What kind of device an agent is.
+/// Type of an agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AgentKind {
-    /// A processor.
+    /// A CPU.
     Cpu,
-    /// A graphics processor.
+    /// A GPU.
     #[default]
     Gpu,
 }
@@ -33,54 +33,54 @@ impl AgentKind {
 /// A device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Agent {
-    /// What kind.
+    /// Type.
     pub kind: AgentKind,
-    /// Its number among all devices of the node.
+    /// Index among all devices of the node.
     pub absolute_index: i64,
-    /// Its number among those that the process sees.
+    /// Index among the devices visible to the process.
     pub logical_index: i64,
-    /// Its number among those of its kind.
+    /// Index among the devices of its type.
     pub type_index: i64,
-    /// Its name, as `gfx942`.
+    /// Name, for example `gfx942`.
     pub name: String,
-    /// What it is sold as.
+    /// Product name.
     pub product_name: String,
-    /// Who made it.
+    /// Vendor name.
     pub vendor_name: String,
 }
 
-/// Something that kernels are loaded from.
+/// A code object, which kernels are loaded from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeObject {
-    /// Where it was loaded to.
+    /// The agent it was loaded to.
     pub agent: AgentId,
-    /// What it was loaded from.
+    /// The URI it was loaded from.
     pub uri: String,
 }
 
 /// A kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSymbol {
-    /// What it was loaded from.
+    /// The code object it was loaded from.
     pub code_object: CodeObjectId,
-    /// The symbol.
+    /// Symbol name.
     pub kernel_name: String,
-    /// The name to show.
+    /// Name for display.
     pub display_name: String,
 }
 
 /// A counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CounterDefinition {
-    /// The device that it counts on.
+    /// The device it counts on.
     pub agent: Option<AgentId>,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its short name.
+    /// Short name.
     pub symbol: String,
     /// What it counts.
     pub description: String,
-    /// In what.
+    /// Unit.
     pub units: String,
 }
 
@@ -98,12 +98,12 @@ pub(super) enum Definition {
     Track { id: TrackId, name: StringId, thread: i64 },
 }
 
-/// All that have been made, and those that are not in the database yet.
+/// All definitions made so far, and those that are not in the database yet.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
     strings: HashMap<String, StringId>,
     text_bytes: usize,
-    /// Strings that were asked for and not kept.
+    /// Requested strings that were replaced because of the limit.
     pub replaced: u64,
     threads: HashSet<i64>,
     last: u32,
@@ -130,8 +130,8 @@ impl Definitions {
         id
     }
 
-    /// The row of a thread: its number as rocprofv3 has it, or one beyond all numbers when an
-    /// earlier thread had the same.
+    /// Returns the row of a thread: its thread ID, as in rocprofv3, or a number above all thread
+    /// IDs if an earlier thread had the same.
     pub fn thread(&mut self, tid: i64, name: Option<&str>) -> i64 {
         let mut id = tid;
         while !self.threads.insert(id) {
@@ -147,23 +147,23 @@ impl Definitions {
         id
     }
 
-    /// A number that nothing else but strings and threads has.
+    /// Returns a number that is unique except among strings and threads.
     pub fn next(&mut self) -> u32 {
         self.last += 1;
         self.last
     }
 }
 
-/// Threads of Linux have numbers below 2^22.
+/// Thread IDs on Linux are below 2^22.
 const FIRST_REPEATED: i64 = 1 << 32;
 
-/// Different names of a process; rocprofv3's own runs have some thousands.
+/// Most distinct names of a process; rocprofv3's own runs have some thousands.
 const STRINGS_MAX: usize = 1 << 20;
 
-/// Of all names together.
+/// Largest total size of all names.
 const TEXT_BYTES_MAX: usize = 256 << 20;
 
-/// The name of what has one too many.
+/// Replacement for names beyond the limit.
 const REPLACEMENT: &str = "(too many distinct names)";
 
 #[cfg(test)]

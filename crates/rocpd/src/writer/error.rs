@@ -6,51 +6,51 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why no database could be made or finished.
+/// Why a database could not be created or finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name of the output has a key that is not known, or that has no value here.
+    /// The name of the output contains an unknown key, or one that has no value here.
     #[error("output {pattern}: {problem}; known keys are {known}")]
     Pattern {
-        /// The name as it was given.
+        /// The name as given.
         pattern: String,
-        /// Which key, and what about it.
+        /// The key and what is wrong with it.
         problem: String,
-        /// The keys that are replaced.
+        /// The supported keys.
         known: &'static str,
     },
-    /// The process has a guid that its tables cannot be named after.
+    /// The guid of the process cannot be part of table names.
     #[error("{path}: invalid guid {guid:?}: use letters, digits and hyphens; `Process::current` generates one")]
     Guid {
-        /// The file, which has not been made.
+        /// The file, which has not been created.
         path: PathBuf,
-        /// The guid as it was given.
+        /// The guid as given.
         guid: String,
     },
-    /// A file of that name is there; it is never replaced.
+    /// A file of that name exists; it is never replaced.
     #[error("{path}: the file already exists and is never overwritten; move it or choose another output")]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// The file or its folder cannot be made.
+    /// The file or its folder cannot be created.
     #[error("cannot create {path}: {source}")]
     Create {
         /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// SQLite refused to make the tables.
+    /// SQLite could not create the tables.
     #[error("cannot create a database in {path}: {source}")]
     Database {
         /// The file, which has been removed again.
         path: PathBuf,
-        /// SQLite's answer.
+        /// Error of SQLite.
         source: rusqlite::Error,
     },
-    /// The file system has not answered in time.
+    /// The file system has not responded in time.
     #[error(
         "{path}: the file system has not responded for {waited:?}; {committed} events are in the file, {open} more will follow if it \
         responds before the process ends, and {dropped} were dropped"
@@ -58,11 +58,12 @@ pub enum Error {
     Stalled {
         /// The file.
         path: PathBuf,
-        /// How long the end was waited for.
+        /// How long the writer waited for the end.
         waited: Duration,
         /// Events committed so far.
         committed: u64,
-        /// Events taken and not committed; with the others these are all that were recorded.
+        /// Events accepted but not committed; together with committed and dropped ones these are
+        /// all recorded events.
         open: u64,
         /// Events dropped so far.
         dropped: u64,
@@ -75,7 +76,7 @@ pub enum Error {
         /// The process that opened it.
         owner: u32,
     },
-    /// The writer's thread has ended without a report, which is a defect of this crate.
+    /// The writer's thread ended without a report, which is a bug in this crate.
     #[error("{path}: the writer thread ended early; committed events are in the file")]
     Ended {
         /// The file.

@@ -4,7 +4,7 @@
 //! Names are ids of strings that the writer holds, so an event without arguments needs no
 //! allocation. Times are in ns of CLOCK_BOOTTIME.
 
-/// A string of the database; the default is the empty one.
+/// A string of the database; the default is the empty string.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StringId(pub(super) u32);
 
@@ -24,7 +24,7 @@ pub struct StreamId(pub(super) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeObjectId(pub(super) u32);
 
-/// A kernel's symbol.
+/// Symbol of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelId(pub(super) u32);
 
@@ -32,18 +32,18 @@ pub struct KernelId(pub(super) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterId(pub(super) u32);
 
-/// A row that samples and counters are drawn on.
+/// A row for samples and counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrackId(pub(super) u32);
 
-/// How an event belongs to others: a kernel has the `stack_id` of the call that launched it.
+/// Relation of an event to others: a kernel has the `stack_id` of the call that launched it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Links {
-    /// The call's number within the process.
+    /// Number of the call within the process.
     pub stack_id: i64,
-    /// That of the call around it.
+    /// Number of the enclosing call.
     pub parent_stack_id: i64,
-    /// A number of the program's own.
+    /// A number assigned by the program.
     pub correlation_id: i64,
 }
 
@@ -52,29 +52,29 @@ pub struct Links {
 pub struct Argument {
     /// Its type in the program.
     pub kind: StringOrText,
-    /// Its name.
+    /// Name.
     pub name: StringOrText,
-    /// Its value as text.
+    /// Value as text.
     pub value: String,
 }
 
-/// A text that is the same for all calls, or not.
+/// A text that is either the same for all calls or not.
 pub type StringOrText = std::borrow::Cow<'static, str>;
 
-/// Something that a thread of the CPU did from one time to another.
+/// Something that a CPU thread did over a span of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Region {
-    /// When it began.
+    /// Start.
     pub start_ns: i64,
-    /// When it ended.
+    /// End.
     pub end_ns: i64,
     /// What was done.
     pub name: StringId,
-    /// Its kind, as `HIP_RUNTIME_API` or `MARKER_RANGE`.
+    /// Category, for example `HIP_RUNTIME_API` or `MARKER_RANGE`.
     pub category: StringId,
-    /// Which events belong to it.
+    /// Related events.
     pub links: Links,
-    /// Its arguments, in their order.
+    /// Arguments, in their order.
     pub arguments: Box<[Argument]>,
     /// JSON; a marker has its text in it ([`message`]).
     pub extdata: Option<Box<str>>,
@@ -83,36 +83,36 @@ pub struct Region {
 /// A kernel that ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// When it began.
+    /// Start.
     pub start_ns: i64,
-    /// When it ended.
+    /// End.
     pub end_ns: i64,
-    /// Which kernel.
+    /// The kernel.
     pub kernel: KernelId,
-    /// Its kind, as `KERNEL_DISPATCH`.
+    /// Category, for example `KERNEL_DISPATCH`.
     pub category: StringId,
-    /// The region that it was launched in.
+    /// The region it was launched in.
     pub region: StringId,
-    /// Where it ran.
+    /// The agent it ran on.
     pub agent: AgentId,
-    /// The queue that it came from.
+    /// The queue it came from.
     pub queue: QueueId,
-    /// The stream that it belongs to.
+    /// The stream it belongs to.
     pub stream: StreamId,
-    /// Its number within the process.
+    /// Number within the process.
     pub dispatch_id: i64,
-    /// Which events belong to it.
+    /// Related events.
     pub links: Links,
     /// Bytes of scratch memory per work-item and of local memory per workgroup.
     pub segment_sizes: [u32; 2],
     /// Work-items of a workgroup in x, y and z.
     pub workgroup: [u32; 3],
-    /// Work-items in all, in x, y and z.
+    /// Total work-items in x, y and z.
     pub grid: [u32; 3],
 }
 
 impl Kernel {
-    /// A kernel on a device, all else zero or the default.
+    /// Creates a kernel on a device; all other fields are zero or the default.
     pub fn new(kernel: KernelId, agent: AgentId) -> Self {
         Self {
             start_ns: 0,
@@ -135,37 +135,37 @@ impl Kernel {
 /// One side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// Whose memory.
+    /// The agent that owns the memory.
     pub agent: AgentId,
-    /// Where in it.
+    /// Address.
     pub address: i64,
 }
 
-/// A copy of memory.
+/// A memory copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryCopy {
-    /// When it began.
+    /// Start.
     pub start_ns: i64,
-    /// When it ended.
+    /// End.
     pub end_ns: i64,
-    /// Its direction, as `MEMORY_COPY_HOST_TO_DEVICE`.
+    /// Direction, for example `MEMORY_COPY_HOST_TO_DEVICE`.
     pub name: StringId,
-    /// Its kind, as `MEMORY_COPY`.
+    /// Category, for example `MEMORY_COPY`.
     pub category: StringId,
-    /// Where from.
+    /// Source.
     pub source: End,
-    /// Where to.
+    /// Destination.
     pub destination: End,
-    /// How many bytes.
+    /// Size, bytes.
     pub size: i64,
-    /// The stream that it belongs to.
+    /// The stream it belongs to.
     pub stream: Option<StreamId>,
-    /// Which events belong to it.
+    /// Related events.
     pub links: Links,
 }
 
 impl MemoryCopy {
-    /// A copy from one place to another, all else zero or the default.
+    /// Creates a copy from one place to another; all other fields are zero or the default.
     pub fn new(source: End, destination: End) -> Self {
         Self {
             start_ns: 0,
@@ -184,46 +184,46 @@ impl MemoryCopy {
 /// The value of a counter at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CounterValue {
-    /// When it was read.
+    /// Time of the reading.
     pub at_ns: i64,
-    /// The row that it is drawn on.
+    /// The row it is drawn on.
     pub track: TrackId,
-    /// Which counter.
+    /// The counter.
     pub counter: CounterId,
-    /// Its kind, as `process_rss`.
+    /// Category, for example `process_rss`.
     pub category: StringId,
-    /// Its value.
+    /// Value.
     pub value: f64,
 }
 
-/// Something that happened at one time.
+/// An instant event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// Time.
     pub at_ns: i64,
-    /// The row that it is drawn on; its name is what happened.
+    /// The row it is drawn on; the name of the row is what happened.
     pub track: TrackId,
-    /// Its kind.
+    /// Category.
     pub category: StringId,
-    /// Which events belong to it.
+    /// Related events.
     pub links: Links,
     /// JSON.
     pub extdata: Option<Box<str>>,
 }
 
 impl Sample {
-    /// Something on a row at a time, all else zero or the default.
+    /// Creates an instant event on a row; all other fields are zero or the default.
     pub fn new(track: TrackId, at_ns: i64) -> Self {
         Self { at_ns, track, category: StringId::default(), links: Links::default(), extdata: None }
     }
 }
 
-/// The JSON by which rocprofv3's readers know a marker's text.
+/// Returns the JSON in which rocprofv3's readers expect the text of a marker.
 pub fn message(text: &str) -> Option<Box<str>> {
     Some(serde_json::json!({ "message": text }).to_string().into())
 }
 
-/// Any of them, in a buffer.
+/// Any of these events, in a buffer.
 #[derive(Debug)]
 pub(super) enum Event {
     Region(Region),
@@ -234,7 +234,7 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// How many rows it will be.
+    /// Number of rows it will become.
     pub fn rows(&self) -> usize {
         match self {
             Self::Region(region) => 2 + region.arguments.len(),
@@ -243,7 +243,7 @@ impl Event {
         }
     }
 
-    /// The JSON that it brings.
+    /// Its JSON.
     pub fn extdata(&self) -> Option<&str> {
         match self {
             Self::Region(Region { extdata, .. }) | Self::Sample(Sample { extdata, .. }) => extdata.as_deref(),
@@ -256,7 +256,7 @@ impl Event {
 mod tests {
     use super::Event;
 
-    /// What `Settings::buffer_events` says of memory.
+    /// Checks the memory stated for `Settings::buffer_events`.
     #[test]
     fn an_event_is_no_larger_than_said() {
         assert!(size_of::<Event>() <= 120, "{}", size_of::<Event>());

@@ -16,17 +16,17 @@ use super::file_system::Journal;
 use super::process::Process;
 use crate::schema::{self, BASE_TABLES, Version, quoted};
 
-/// The tag of `rocpd_metadata` that holds how many events were dropped.
+/// The tag in `rocpd_metadata` with the number of dropped events.
 pub const DROPPED_TAG: &str = "probe_sync_dropped";
 
-/// A database that is open and has its tables.
+/// An open database with its tables.
 pub(super) struct Made {
     pub connection: Connection,
     pub path: PathBuf,
     pub journal: Journal,
 }
 
-/// Makes the file and all that it holds before the first event.
+/// Creates the file and everything in it that precedes the first event.
 pub(super) fn make(path: PathBuf, journal: Option<Journal>, process: &Process) -> Result<Made, Error> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -139,7 +139,7 @@ fn add_process(connection: &Connection, suffix: &str, process: &Process) -> rusq
     Ok(())
 }
 
-/// What events refer to that name nothing: the empty string, and rocprofv3's default queue and
+/// Adds the defaults that events refer to: the empty string, and rocprofv3's default queue and
 /// stream.
 fn add_defaults(connection: &Connection, suffix: &str, process: &Process) -> rusqlite::Result<()> {
     let string = quoted(&format!("rocpd_string{suffix}"));
@@ -152,7 +152,7 @@ fn add_defaults(connection: &Connection, suffix: &str, process: &Process) -> rus
     Ok(())
 }
 
-/// Puts all into the one file, so that nothing beside it is needed.
+/// Moves everything into the one file, so that no other file is needed.
 pub(super) fn stand_alone(connection: &Connection) -> rusqlite::Result<()> {
     let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))?;
     if busy != 0 || set_journal(connection, "DELETE")? != "delete" {
@@ -164,13 +164,13 @@ pub(super) fn stand_alone(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Sets the journal's mode and gives the one that SQLite has taken.
+/// Sets the journal mode and returns the one that SQLite chose.
 fn set_journal(connection: &Connection, mode: &str) -> rusqlite::Result<String> {
     connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0))
 }
 
-/// How long a commit waits for a reader, with a rollback journal, before it is begun anew; well
-/// below what the end itself waits.
+/// How long a commit waits for a reader, with a rollback journal, before it is restarted; well
+/// below the time that the end itself waits.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Enough for all pages that a transaction changes.

@@ -9,20 +9,20 @@
 use std::io;
 use std::path::Path;
 
-/// How a database is kept whole when a process or machine ends.
+/// How a database is kept consistent if a process or machine dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Journal {
-    /// A write-ahead log: readers never wait. For file systems of one host.
+    /// A write-ahead log: readers never wait. Only for local file systems.
     WriteAhead,
     /// A rollback journal: a reader waits while a commit is written. Works everywhere.
     Rollback,
 }
 
 impl Journal {
-    /// The journal for files in `folder`.
+    /// Returns the journal for files in `folder`.
     ///
     /// # Errors
-    /// The system cannot say what the folder is on.
+    /// Returns an error if the system does not tell the file system of the folder.
     pub fn for_folder(folder: &Path) -> io::Result<Self> {
         let kind = rustix::fs::statfs(folder)?.f_type;
         // The word is 32 or 64 bits wide, signed or not, by architecture; the numbers have 32 bits.
@@ -35,7 +35,7 @@ impl Journal {
     }
 }
 
-/// `f_type` of file systems that one host alone mounts (statfs(2)).
+/// `f_type` of file systems that only one host mounts (statfs(2)).
 const LOCAL: [u32; 9] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs

@@ -24,33 +24,33 @@ use super::process::{Process, boottime_ns};
 use super::settings::Settings;
 use crate::schema::{self, quoted};
 
-/// What became of all that was recorded.
+/// What happened to all recorded events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// The file.
     pub path: PathBuf,
-    /// Events in it.
+    /// Events in the file.
     pub events: u64,
     /// Rows of these events.
     pub rows: u64,
-    /// Events that are not in it, because the disk was full, too slow, or did not answer.
+    /// Events missing because the disk was full, too slow, or did not respond.
     pub dropped: u64,
-    /// Transactions that were committed.
+    /// Committed transactions.
     pub commits: u64,
-    /// Transactions that failed and were tried again.
+    /// Failed transactions, which were retried.
     pub failures: u64,
-    /// Names beyond the bound, replaced by one name.
+    /// Names beyond the limit, all replaced by one name.
     pub names_replaced: u64,
-    /// The journal that was kept while it was written.
+    /// The journal used during writing.
     pub journal: Journal,
-    /// Whether the file needs nothing beside it. If not, `-wal` belongs to it.
+    /// Whether the file is complete on its own. If not, `-wal` belongs to it.
     pub stands_alone: bool,
-    /// What went wrong last, in words, if anything did.
+    /// The last problem, in words, if any.
     pub problem: Option<String>,
 }
 
-/// What the program's threads and the writer's share.
+/// State shared by the threads of the program and the writer's thread.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub path: PathBuf,
@@ -78,12 +78,12 @@ pub(super) struct Flusher<'c> {
     pending_rows: usize,
     definitions: Vec<Definition>,
     spare: Vec<Event>,
-    /// How often the buffers are looked at.
+    /// Interval at which the buffers are checked.
     poll: Duration,
-    /// When what is committed was taken.
+    /// When the committed data was taken.
     last_flush: Instant,
     retry_at: Option<Instant>,
-    /// As it stands in the file.
+    /// The count stored in the file.
     dropped_in_file: u64,
     report: Report,
 }
@@ -130,7 +130,7 @@ impl<'c> Flusher<'c> {
         })
     }
 
-    /// Until it is told to end.
+    /// Runs until told to end.
     pub fn run(mut self) -> Report {
         let poll = self.poll;
         while !self.shared.closing.load(Ordering::Acquire) {
@@ -143,8 +143,7 @@ impl<'c> Flusher<'c> {
         self.end()
     }
 
-    /// Takes out of the buffers what there is, unless there is enough, and what it refers to after
-    /// it.
+    /// Takes the events out of the buffers, unless there are enough, and then what they refer to.
     fn take(&mut self, close: bool) {
         let buffers = {
             let mut buffers = self.shared.buffers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,12 +169,12 @@ impl<'c> Flusher<'c> {
         self.report.names_replaced = definitions.replaced;
     }
 
-    /// Whether more may be taken: while nothing can be committed, the buffers are the bound.
+    /// Whether more may be taken: while nothing can be committed, the buffers are the limit.
     fn room(&self) -> bool {
         self.pending_rows < self.settings.flush_rows.saturating_mul(2)
     }
 
-    /// Commits what is due; false when it could not be.
+    /// Commits what is due. Returns false if that failed.
     fn flush(&mut self, all: bool) -> bool {
         if self.retry_at.is_some_and(|at| Instant::now() < at) {
             return false;
@@ -203,7 +202,8 @@ impl<'c> Flusher<'c> {
         !self.pending.is_empty() || !self.definitions.is_empty() || dropped != self.dropped_in_file
     }
 
-    /// One transaction: all definitions, events of `flush_rows` rows, and how many were dropped.
+    /// Runs one transaction: all definitions, events of `flush_rows` rows, and the number of
+    /// dropped events.
     fn commit(&mut self) -> rusqlite::Result<()> {
         let mut events = 0;
         let mut rows = 0;
@@ -248,7 +248,8 @@ impl<'c> Flusher<'c> {
         self.connection.execute(&sql, params![dropped.to_string(), DROPPED_TAG]).map(|_| ())
     }
 
-    /// Commits all, gives up what cannot be within the time, and makes the file stand alone.
+    /// Commits everything, gives up what cannot be committed in time, and makes the file stand
+    /// alone.
     fn end(mut self) -> Report {
         let deadline = Instant::now() + self.settings.finish_timeout;
         self.take(true);
@@ -275,7 +276,7 @@ impl<'c> Flusher<'c> {
         self.report
     }
 
-    /// The process's end, the last count of what was dropped, and no log beside the file.
+    /// Writes the end of the process and the final number of dropped events, and removes the log.
     fn close(&mut self) -> rusqlite::Result<()> {
         if self.dropped_in_file != self.report.dropped {
             self.write_dropped(self.report.dropped)?;
@@ -287,9 +288,9 @@ impl<'c> Flusher<'c> {
     }
 }
 
-/// How often the buffers are looked at, at least and at most.
+/// Shortest and longest interval at which the buffers are checked.
 const POLL_MIN: Duration = Duration::from_millis(1);
 const POLL_MAX: Duration = Duration::from_millis(20);
 
-/// How long to wait after a transaction that failed.
+/// How long to wait after a failed transaction.
 const RETRY: Duration = Duration::from_millis(50);

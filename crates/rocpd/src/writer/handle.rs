@@ -23,24 +23,24 @@ use super::pattern;
 use super::process::Process;
 use super::settings::Settings;
 
-/// A database in the making.
+/// A database being written.
 ///
-/// Dropped without [`Writer::finish`], as by a panic, it ends the file as `finish` does and loses
-/// the report.
+/// If it is dropped without [`Writer::finish`], for example by a panic, it ends the file as
+/// `finish` does, and the report is lost.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
     settings: Settings,
-    /// `None` once it has been waited for; behind a lock only so that threads can share the writer.
+    /// `None` once it has been received; the lock only allows threads to share the writer.
     reports: Mutex<Option<Receiver<Report>>>,
 }
 
 impl Writer {
-    /// Makes the file with all its tables, and starts the writer's thread.
+    /// Creates the file with all its tables, and starts the writer's thread.
     ///
     /// # Errors
-    /// The name has an unknown key, the guid is none, a file of that name is there, or it cannot be
-    /// made; what was made of it is removed.
+    /// Returns an error if the name has an unknown key, the guid is invalid, a file of that name
+    /// exists, or it cannot be created; a partly created file is removed.
     pub fn open(settings: Settings, process: Process) -> Result<Self, Error> {
         let path = pattern::expand(&settings.output, &process)?;
         process.check(&path)?;
@@ -77,23 +77,23 @@ impl Writer {
         Ok(Self { shared, settings, reports: Mutex::new(Some(reports)) })
     }
 
-    /// The file that is written.
+    /// The file being written.
     pub fn path(&self) -> &std::path::Path {
         &self.shared.path
     }
 
-    /// Events that have been dropped so far.
+    /// Number of events dropped so far.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Acquire)
     }
 
-    /// The id of a string; the same for the same text.
+    /// Returns the id of a string, the same for equal texts.
     pub fn intern(&self, text: &str) -> StringId {
         self.define(|definitions| definitions.string(text))
     }
 
-    /// A recorder for a thread of the program. Several threads may share one, at the cost of
-    /// waiting a moment for each other.
+    /// Creates a recorder for a thread of the program. Several threads may share one, at the cost
+    /// of briefly waiting for each other.
     pub fn thread(&self, tid: i64, name: Option<&str>) -> ThreadRecorder {
         let id = self.define(|definitions| definitions.thread(tid, name));
         let buffer = Arc::new(Buffer::new(id, self.settings.buffer_events));
@@ -103,49 +103,49 @@ impl Writer {
         ThreadRecorder { buffer, shared: Arc::clone(&self.shared) }
     }
 
-    /// A device.
+    /// Adds a device.
     pub fn agent(&self, agent: Agent) -> AgentId {
         self.define_new(AgentId, |id| Definition::Agent(id, agent))
     }
 
-    /// A hardware queue.
+    /// Adds a hardware queue.
     pub fn queue(&self, name: &str) -> QueueId {
         self.define_new(QueueId, |id| Definition::Queue(id, name.to_owned()))
     }
 
-    /// A stream.
+    /// Adds a stream.
     pub fn stream(&self, name: &str) -> StreamId {
         self.define_new(StreamId, |id| Definition::Stream(id, name.to_owned()))
     }
 
-    /// Something that kernels are loaded from.
+    /// Adds a code object, which kernels are loaded from.
     pub fn code_object(&self, object: CodeObject) -> CodeObjectId {
         self.define_new(CodeObjectId, |id| Definition::CodeObject(id, object))
     }
 
-    /// A kernel's symbol.
+    /// Adds the symbol of a kernel.
     pub fn kernel_symbol(&self, symbol: KernelSymbol) -> KernelId {
         self.define_new(KernelId, |id| Definition::Kernel(id, symbol))
     }
 
-    /// A counter.
+    /// Adds a counter.
     pub fn counter(&self, counter: CounterDefinition) -> CounterId {
         self.define_new(CounterId, |id| Definition::Counter(id, counter))
     }
 
-    /// A row for samples and counters, below a thread.
+    /// Adds a row for samples and counters, below a thread.
     pub fn track(&self, name: &str, thread: &ThreadRecorder) -> TrackId {
         TrackId(self.define(|definitions| definitions.track(name, thread.buffer.thread)))
     }
 
-    /// Commits what there is, ends the file, and says what became of all events.
+    /// Commits the remaining events, ends the file, and reports what happened to all events.
     ///
-    /// What is recorded afterwards is dropped. On a full disk it tries for
-    /// [`Settings::finish_timeout`] and then gives the report with what was lost; the file holds
+    /// Events recorded afterwards are dropped. If the disk is full it retries for
+    /// [`Settings::finish_timeout`] and then returns the report with the losses; the file contains
     /// what was committed.
     ///
     /// # Errors
-    /// The file system does not answer, or this is a forked child.
+    /// Returns an error if the file system does not respond, or in a forked child.
     pub fn finish(mut self) -> Result<Report, Error> {
         self.end()
     }
@@ -217,7 +217,7 @@ impl Shared {
     }
 }
 
-/// Takes the events of one thread.
+/// Records the events of one thread.
 ///
 /// Every call returns at once. `false` means that the event was dropped and counted: the buffer is
 /// full, or the writer has ended.
@@ -228,32 +228,32 @@ pub struct ThreadRecorder {
 }
 
 impl ThreadRecorder {
-    /// Something that the thread did.
+    /// Records something the thread did.
     pub fn region(&self, region: Region) -> bool {
         self.put(Event::Region(region))
     }
 
-    /// A kernel that it launched.
+    /// Records a kernel that it launched.
     pub fn kernel(&self, kernel: Kernel) -> bool {
         self.put(Event::Kernel(kernel))
     }
 
-    /// A copy that it asked for.
+    /// Records a copy that it requested.
     pub fn memory_copy(&self, copy: MemoryCopy) -> bool {
         self.put(Event::MemoryCopy(copy))
     }
 
-    /// A counter's value.
+    /// Records the value of a counter.
     pub fn counter(&self, value: CounterValue) -> bool {
         self.put(Event::Counter(value))
     }
 
-    /// Something that happened at one time.
+    /// Records an instant event.
     pub fn sample(&self, sample: Sample) -> bool {
         self.put(Event::Sample(sample))
     }
 
-    /// Whether the next event would be dropped, for those who can wait.
+    /// Whether the next event would be dropped, for callers that can wait.
     pub fn is_full(&self) -> bool {
         self.buffer.full()
     }
@@ -280,6 +280,6 @@ impl Drop for ThreadRecorder {
     }
 }
 
-/// Beyond the time that the writer's thread gives itself, before it is taken to hang in the file
-/// system.
+/// Extra time after the time limit of the writer's thread, before the file system is assumed to
+/// hang.
 const GRACE: Duration = Duration::from_secs(2);

@@ -12,11 +12,11 @@ use super::event::{Argument, CounterValue, Event, Kernel, Links, MemoryCopy, Reg
 use super::process::Process;
 use crate::schema::quoted;
 
-/// All that inserts into one database.
+/// All inserts into one database.
 pub(super) struct Inserter<'c> {
     events: Table<'c>,
-    /// Events with JSON of their own; the others have the column's default, which saves a copy of
-    /// each.
+    /// Events with JSON of their own; the others use the default of the column, which saves a copy
+    /// of each.
     told_events: Table<'c>,
     arguments: Table<'c>,
     regions: Table<'c>,
@@ -28,7 +28,7 @@ pub(super) struct Inserter<'c> {
     suffix: String,
     node: i64,
     pid: i64,
-    /// The id of the event before the next.
+    /// The id of the last event.
     event: i64,
 }
 
@@ -52,7 +52,7 @@ impl<'c> Inserter<'c> {
         })
     }
 
-    /// The id of the last event, to go back to when a transaction fails.
+    /// The id of the last event, to roll back to if a transaction fails.
     pub fn last_event(&self) -> i64 {
         self.event
     }
@@ -62,7 +62,7 @@ impl<'c> Inserter<'c> {
         self.event = event;
     }
 
-    /// Inserts events with their threads; gives the number of rows.
+    /// Inserts events with their threads; returns the number of rows.
     pub fn events<'e>(&mut self, events: impl Iterator<Item = &'e (i64, Event)> + Clone) -> rusqlite::Result<u64> {
         self.plan(events.clone());
         let before = self.event;
@@ -81,7 +81,7 @@ impl<'c> Inserter<'c> {
         Ok(rows)
     }
 
-    /// Tells each table how many rows come.
+    /// Announces the number of coming rows to each table.
     fn plan<'e>(&mut self, events: impl Iterator<Item = &'e (i64, Event)>) {
         let [mut all, mut told, mut arguments, mut regions, mut kernels, mut copies, mut samples, mut values] = [0; 8];
         for (_, event) in events {
@@ -111,7 +111,7 @@ impl<'c> Inserter<'c> {
         self.values.plan(values);
     }
 
-    /// The event of a row; gives its id.
+    /// Inserts the event of a row; returns its id.
     fn event(&mut self, category: u32, links: &Links, extdata: Option<&str>) -> rusqlite::Result<i64> {
         self.event += 1;
         let Links { stack_id, parent_stack_id, correlation_id } = *links;
@@ -259,9 +259,9 @@ struct Table<'c> {
     many: Statement<'c>,
     one: Statement<'c>,
     width: usize,
-    /// Rows that go into full statements still.
+    /// Remaining rows that go into full statements.
     full: usize,
-    /// Rows that the statement has been given.
+    /// Rows bound to the statement so far.
     given: usize,
 }
 

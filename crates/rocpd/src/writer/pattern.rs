@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::error::Error;
 use super::process::Process;
 
-/// The path with all keys replaced.
+/// Returns the path with all keys replaced.
 pub(super) fn expand(output: &Path, process: &Process) -> Result<PathBuf, Error> {
     let refused = |problem: String| Error::Pattern { pattern: output.display().to_string(), problem, known: KNOWN };
     let mut rest = output.to_str().ok_or_else(|| refused("is not UTF-8".to_owned()))?;
@@ -26,7 +26,7 @@ pub(super) fn expand(output: &Path, process: &Process) -> Result<PathBuf, Error>
     Ok(PathBuf::from(path))
 }
 
-/// The value of the key that a text begins with, and the key's length.
+/// Returns the value of the key at the start of a text, and the length of the key.
 fn next_key(text: &str, process: &Process) -> Result<(String, usize), String> {
     if let Some(variable) = text.strip_prefix("%env{") {
         let (name, _) = variable.split_once("}%").ok_or_else(|| format!("{text} does not end with }}%"))?;

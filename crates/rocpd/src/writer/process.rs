@@ -17,28 +17,28 @@ use super::error::Error;
 /// A process and its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Process {
-    /// The node's name.
+    /// Name of the node.
     pub hostname: String,
-    /// `/etc/machine-id`, or what stands for it; cloned images share it.
+    /// `/etc/machine-id` or a substitute; cloned images share it.
     pub machine_id: String,
     /// uname: kernel name, release, version, machine, domain.
     pub system: [String; 5],
-    /// Its number on the node.
+    /// Process ID on the node.
     pub pid: u32,
-    /// Its parent's.
+    /// Process ID of the parent.
     pub parent_pid: u32,
-    /// When it began to record, in ns of CLOCK_BOOTTIME.
+    /// When it began to record, ns of CLOCK_BOOTTIME.
     pub start_ns: i64,
-    /// Its command line.
+    /// Command line.
     pub command: String,
-    /// Variables to keep.
+    /// Environment variables to store.
     pub environment: BTreeMap<String, String>,
-    /// What tells it from every other process, as `01234567-89ab-7…`.
+    /// Globally unique identifier of the process, for example `01234567-89ab-7…`.
     pub guid: String,
 }
 
 impl Process {
-    /// This process.
+    /// Describes the current process.
     pub fn current() -> Self {
         let name = rustix::system::uname();
         let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
@@ -60,13 +60,14 @@ impl Process {
         process
     }
 
-    /// The same with a guid made of what it says now, for a process other than this one.
+    /// The same with a guid derived from its present fields, for a process other than the current
+    /// one.
     pub fn with_own_guid(mut self) -> Self {
         self.guid = self.new_guid();
         self
     }
 
-    /// Refuses a guid that cannot be part of a table's name.
+    /// Refuses a guid that cannot be part of a table name.
     pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if !self.guid.is_empty() && self.guid.bytes().all(good) {
@@ -80,8 +81,7 @@ impl Process {
         names.iter().find_map(|name| self.environment.get(*name).cloned())
     }
 
-    /// The number of the node in its tables: what rocprofv3 makes of the machine-id, 32 bits of a
-    /// hash.
+    /// The number of the node in its tables: 32 bits of a hash of the machine-id, as in rocprofv3.
     pub(super) fn node_id(&self) -> i64 {
         i64::from(self.node_hash() as u32)
     }
@@ -103,7 +103,7 @@ impl Process {
     }
 }
 
-/// Now, on the clock of rocprofv3's times.
+/// Current time, on the clock of rocprofv3's times.
 pub(super) fn boottime_ns() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
@@ -120,7 +120,7 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Who the process is in its job, and which devices it sees.
+/// Variables with the identity of the process in its job, and the devices visible to it.
 const KEPT: [&str; 27] = [
     "RANK",
     "LOCAL_RANK",

@@ -5,25 +5,24 @@ use std::time::Duration;
 
 use super::file_system::Journal;
 
-/// Where and how often; the default is what rocprofv3's users know.
+/// Location and timing of the output; the default is what users of rocprofv3 expect.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The file, with rocprofv3's keys: `%hostname%`, `%pid%`, `%ppid%`, `%pgid%`, `%rank%`,
     /// `%size%`, `%job%`, `%nid%`, `%env{NAME}%`, also as `{pid}`, and `%h %p %j %r %s`. Folders
-    /// are made.
+    /// are created.
     pub output: PathBuf,
-    /// What has been recorded is committed at least this often. A killed process loses at most this
-    /// much.
+    /// Recorded events are committed at least this often. A killed process loses at most this much.
     pub flush_interval: Duration,
-    /// Rows after which is committed before the interval has passed.
+    /// Number of rows that triggers a commit before the interval has passed.
     pub flush_rows: usize,
-    /// Events that a thread's buffer holds while the file system is slower than the program; what
-    /// comes when it is full is dropped and counted. A thread takes 120 bytes of memory per event
-    /// that has been in it at once, and its arguments.
+    /// Events that the buffer of a thread holds while the file system is slower than the program;
+    /// events that arrive when it is full are dropped and counted. A thread takes 120 bytes of
+    /// memory per event of the highest fill level so far, plus the arguments.
     pub buffer_events: usize,
-    /// How long `finish` goes on trying when the disk is full or does not answer.
+    /// How long `finish` retries if the disk is full or does not respond.
     pub finish_timeout: Duration,
-    /// The journal, where the file system's own is not wanted.
+    /// The journal, if not the default for the file system.
     pub journal: Option<Journal>,
 }
 

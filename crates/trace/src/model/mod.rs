@@ -62,8 +62,8 @@ pub struct TraceFacts {
     pub since_boot: Vec<PlaneSpan>,
     /// Moments at which the trace also states the system time.
     pub pairs: Vec<ClockPair>,
-    /// Events that a process put there between two readings of the system clock, which are not in
-    /// the trace.
+    /// Events that a process put there between two readings of the system clock; the trace does not
+    /// contain the readings.
     pub marks: Vec<MarkStamp>,
     /// Those of them with known readings; none until the files of a run are read.
     pub brackets: Vec<Bracket>,

@@ -78,7 +78,7 @@ impl MarkBounds {
 pub(super) enum Judged {
     /// No brackets.
     Nothing,
-    /// R equals S plus a constant. [`Self::Nothing`] if zero fits every bracket.
+    /// R equals S plus a constant, which is zero if zero fits every bracket.
     Steady {
         /// R − S.
         ahead_ps: Picoseconds,
