@@ -45,7 +45,7 @@ impl Cli {
     /// where they would have no effect.
     ///
     /// # Errors
-    /// What is wrong with it, or that help or the version is asked for.
+    /// Returns an error if the command line is invalid, or if help or the version is requested.
     pub fn read(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(arguments)?;
@@ -165,7 +165,7 @@ pub struct RunArgs {
     settings: Settings,
 }
 
-/// The flags that are configuration keys, as key and text. They come from the configuration's own
+/// The flags that are configuration keys, as key and text; generated from the configuration's own
 /// table.
 #[derive(Clone, Debug, Default)]
 struct Settings(Vec<(String, String)>);
@@ -331,7 +331,7 @@ pub struct ComposeArgs {
     pub json: bool,
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 fn named<T: std::str::FromStr>(text: &str) -> Result<(String, T), String> {
     let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("give NAME=VALUE")?;
     let value = value.parse().map_err(|_| format!("invalid value {value:?} after ="))?;
@@ -398,16 +398,16 @@ pub struct ExportArgs {
 }
 
 impl RunArgs {
-    /// The configuration that flags, environment and file give.
+    /// Returns the configuration from flags, environment and file.
     ///
     /// # Errors
-    /// Names the place, the key and the remedy.
+    /// Names the source, the key and the remedy.
     pub fn configuration(&self) -> Result<Config, probe_sync::Error> {
         self.configuration_after(&[])
     }
 
-    /// The same, with settings (key and text) in place of the environment and the defaults that
-    /// flags still override.
+    /// The same, with settings (key and text) in place of the environment and the defaults; flags
+    /// still override them.
     ///
     /// # Errors
     /// As [`Self::configuration`].
@@ -415,7 +415,7 @@ impl RunArgs {
         Config::load(self.config.as_deref(), std::env::vars_os(), &[settings, &self.settings.0].concat())
     }
 
-    /// Whether anything was asked but --json.
+    /// Whether any flag but --json was given.
     pub fn asks_for_a_run(&self) -> bool {
         self.local.is_some() || self.config.is_some() || !self.settings.0.is_empty()
     }
@@ -455,18 +455,18 @@ impl FromArgMatches for Settings {
     }
 }
 
-/// A rate, with or without its unit.
+/// Parses a rate, with or without its unit.
 fn ppm(text: &str) -> Result<f64, String> {
     ratio(text.trim_end_matches("ppm").trim_end())
 }
 
-/// A number of at least zero.
+/// Parses a number of at least zero.
 fn ratio(text: &str) -> Result<f64, String> {
     let ratio: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if ratio >= 0.0 { Ok(ratio) } else { Err("not at least 0".into()) }
 }
 
-/// The version, and what is built in.
+/// The version and the build features.
 fn long_version() -> String {
     let all = [
         ("mpi", cfg!(feature = "mpi")),
@@ -482,14 +482,14 @@ fn long_version() -> String {
     format!("{}\nfeatures: {}\nnot built in: {}", env!("CARGO_PKG_VERSION"), of(true), of(false))
 }
 
-/// clap breaks no lines there, and its own would be longer than a terminal is wide.
+/// clap does not wrap usage lines, and its own would be wider than a terminal.
 const COMPOSE_USAGE: &str = "probe_sync compose [OPTIONS] --masters RUN --region NAME=RUN -o FILE";
 const SOLVE_USAGE: &str = "probe_sync solve [OPTIONS] -o FILE --probes|--windows|--packets FILE...";
 
-/// It does not change while the command runs.
+/// Constant while the command runs.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(long_version);
 
-/// What is taught, and how commands end.
+/// Formats the guide and the list of exit statuses.
 fn guide(text: &str) -> String {
     format!("{text}\n\n{}", help())
 }
@@ -536,8 +536,8 @@ mod tests {
         assert!(refused.contains("--window has no effect before 'run'"), "{refused}");
         assert!(read("probe_sync -q -v run").is_err());
     }
-    /// Of commands that have a result: `demo` is for people, and what `completions`, `man` and
-    /// `config` print is a file of its own form.
+    /// Checks all commands that have a result: the output of `demo` is for people, and
+    /// `completions`, `man` and `config` print files in their own formats.
     #[test]
     fn every_command_answers_in_json() {
         fn without(command: &clap::Command, path: &str, found: &mut Vec<String>) {

@@ -7,7 +7,7 @@ use probe_sync::clock::{Reading, Status};
 use crate::args::ClockArgs;
 use crate::{documents, output};
 
-/// Prints the time; an error where nothing is known yet.
+/// Prints the time; returns an error if it is not known yet.
 pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
     let clock = GlobalClock::open(&arguments.page)?;
     let (system, now) = (std::time::SystemTime::now(), clock.now());
@@ -50,7 +50,7 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
     ))
 }
 
-/// How far the reference may be below and above what is shown, ns.
+/// Largest distances of the reference below and above the time shown, ns.
 fn hard(now: &Reading) -> (i64, i64) {
     ((now.time - now.earliest).as_ns(), (now.latest - now.time).as_ns())
 }

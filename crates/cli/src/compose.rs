@@ -13,7 +13,7 @@ use crate::{documents, output};
 /// Composes and prints.
 ///
 /// # Errors
-/// Those of `compose_runs`; a `--master` of a region that is not given.
+/// Errors of `compose_runs`; an error for a `--master` of an unknown region.
 pub fn run(arguments: &ComposeArgs) -> anyhow::Result<()> {
     let mut regions: Vec<Region> = Vec::new();
     for (name, run) in &arguments.regions {
@@ -41,7 +41,7 @@ pub fn run(arguments: &ComposeArgs) -> anyhow::Result<()> {
     }
 }
 
-/// For people: what was put into `out`.
+/// Summary for display: what was written to `out`.
 pub fn summary(composed: &Composed, out: &Path) -> String {
     let Composed { lines, reference, regions, .. } = composed;
     let nodes: usize = regions.iter().map(|region| region.nodes.1).sum();
@@ -68,7 +68,7 @@ pub fn summary(composed: &Composed, out: &Path) -> String {
     text
 }
 
-/// As JSON.
+/// The result as JSON.
 pub fn document(composed: &Composed) -> documents::Compose {
     let region = |region: &probe_sync::solve::ComposedRegion| {
         let (NodeId(first_node), nodes) = region.nodes;

@@ -18,7 +18,7 @@ use crate::trace_args::ConvertArgs;
 use crate::trace_notes::TraceNotes;
 use crate::traces::{as_they_are, calibrate_for, is_mark, request};
 
-/// Writes all traces in every format asked for.
+/// Writes all traces in every requested format.
 ///
 /// # Errors
 /// Names the trace or the output; no output appears then. CSV files are written after the others
@@ -63,8 +63,8 @@ fn settings(arguments: &ConvertArgs) -> ConvertSettings {
     }
 }
 
-/// Writes databases as CSV files; without a clock their times stay as they are, if they are of one
-/// host or this is asked for.
+/// Writes databases as CSV files. Without a clock their times stay unchanged, if all are of one
+/// host or if this was requested.
 #[cfg(feature = "rocpd")]
 fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Result<Vec<CsvFile>> {
     let request = request(&arguments.input, &[])?;
@@ -87,14 +87,14 @@ fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Res
     Ok(files)
 }
 
-/// Databases are the only traces that have these columns.
+/// Only databases have these columns.
 #[cfg(not(feature = "rocpd"))]
 fn write_csv(_: &ConvertArgs, _: &ConvertSettings) -> anyhow::Result<Vec<CsvFile>> {
     Err(anyhow::anyhow!("-f csv: this program was built without databases (feature rocpd)")
         .context(crate::output::Usage))
 }
 
-/// One output per format; a format that is named twice is written once.
+/// One output per format; repeated formats are written once.
 fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<Output>> {
     let mut outputs: Vec<Output> = Vec::new();
     for name in arguments.output_format.iter().filter(|name| *name != CSV) {
@@ -112,7 +112,7 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<Output>> {
     Ok(outputs)
 }
 
-/// What a format's name means; the command line lets no other name through.
+/// Returns the output for a format name; the command line accepts no other names.
 fn format_of(name: &str) -> anyhow::Result<(&'static str, OutputKind)> {
     Ok(match name {
         "json" => ("results.json", OutputKind::File(OutputFormat::ChromeJson)),
@@ -125,7 +125,7 @@ fn format_of(name: &str) -> anyhow::Result<(&'static str, OutputKind)> {
     })
 }
 
-/// A file for each trace, named after it.
+/// One file for each trace, named after it.
 fn of_each(format: OutputFormat, ending: &'static str) -> OutputKind {
     OutputKind::FileOfEach { format, ending }
 }
@@ -135,7 +135,7 @@ fn otf2() -> anyhow::Result<OutputKind> {
     Ok(OutputKind::Otf2)
 }
 
-/// The library is the system's, so that not every build has it.
+/// The library is part of the system, so not every build has it.
 #[cfg(not(feature = "otf2"))]
 fn otf2() -> anyhow::Result<OutputKind> {
     let problem = "-f otf2: this program was built without OTF2; install libotf2 3.0 or newer with its headers (Debian: \
@@ -196,5 +196,5 @@ fn text_of_trace(converted: &Converted, trace: Option<&NodeTrace>, notes: &mut T
     text.push_str(&notes.take(path, trace, &alignment.notes));
 }
 
-/// Files for each kind of event of databases.
+/// One file for each kind of event of databases.
 const CSV: &str = "csv";

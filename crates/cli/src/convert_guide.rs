@@ -1,6 +1,6 @@
 //! The guide text of `convert --help`.
 
-/// What `convert --help` teaches after the flags.
+/// Guide at the end of `convert --help`.
 pub(crate) const CONVERT_GUIDE: &str = "\
 EXAMPLES
   probe_sync convert -i rank*.pt.trace.json.gz -f pftrace -d traces -o job --run-dir probe_sync_out

@@ -6,7 +6,7 @@ use probe_sync_trace::CpuClock;
 
 use crate::output::Usage;
 
-/// Where the clocks of the traces are learnt from: one group of options, the same in all commands.
+/// Heading of the options for the source of the clocks, the same in all commands.
 pub const CLOCKS: &str = "Clocks";
 
 /// Databases whose rows are on two clocks.
@@ -24,10 +24,10 @@ pub struct CpuClockArgs {
 }
 
 impl CpuClockArgs {
-    /// The clock of rows of the CPU, where it is another.
+    /// Returns the clock of the CPU rows, if it differs.
     ///
     /// # Errors
-    /// Two times of one host.
+    /// Returns an error if a host is given two times.
     pub fn named(&self) -> anyhow::Result<Option<CpuClock>> {
         if self.cpu_clock.is_none() {
             return Ok(None);
@@ -47,7 +47,7 @@ impl CpuClockArgs {
     }
 }
 
-/// A host, or none for all others, and for how long it was suspended.
+/// Parses a host, or none for all others, and how long it was suspended.
 fn suspended(text: &str) -> Result<(Option<String>, Duration), String> {
     let (host, time) = text.rsplit_once('=').map_or((None, text), |(host, time)| (Some(host.to_owned()), time));
     let time = probe_sync::config::duration(time)?;

@@ -8,7 +8,7 @@ use probe_sync::Request;
 use crate::args::{Ask, CtlArgs};
 use crate::{documents, output};
 
-/// Asks, and prints from which round on it holds.
+/// Sends the request, and prints the first round to which it applies.
 pub fn run(arguments: &CtlArgs) -> anyhow::Result<()> {
     let request = match &arguments.ask {
         Ask::Pause => Request::Pause,

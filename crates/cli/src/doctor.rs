@@ -14,7 +14,7 @@ use crate::output::Usage;
 /// Prints the findings.
 ///
 /// # Errors
-/// When something prevents a measurement, after everything was printed.
+/// Returns an error if something prevents a measurement, after everything was printed.
 pub fn run(arguments: &DoctorArgs) -> anyhow::Result<()> {
     if arguments.run.asks_for_a_run() {
         return Err(anyhow::anyhow!("flags of run require --peers").context(Usage));
@@ -50,7 +50,7 @@ fn readable(facts: &[Fact]) -> String {
     text
 }
 
-/// Which build this is: what it can do depends on it.
+/// Describes the build, which determines the available features.
 fn build() -> Fact {
     let parts = [
         (cfg!(feature = "mpi"), "MPI"),

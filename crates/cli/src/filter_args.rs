@@ -39,10 +39,10 @@ pub struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// What the library is told.
+    /// Converts the flags to settings of the library.
     ///
     /// # Errors
-    /// A pattern that is none.
+    /// Returns an error for an invalid pattern.
     pub fn settings(&self, step_names: LatenessSettings) -> anyhow::Result<FilterSettings> {
         let mut only = Kinds::default();
         for kind in &self.only {
@@ -61,7 +61,7 @@ impl FilterArgs {
     }
 }
 
-/// A number of bytes.
+/// Parses a number of bytes.
 fn bytes(text: &str) -> Result<u64, String> {
     match probe_sync::config::bytes(text)? {
         0 => Err("must be at least 1".into()),

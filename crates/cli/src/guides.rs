@@ -1,6 +1,6 @@
 //! The guide texts that follow the flags in the `--help` of commands.
 
-/// What `--help` of the trace commands teaches.
+/// Guide at the end of `--help` of the trace commands.
 pub(crate) const TRACE_GUIDE: &str = "\
 EXAMPLES
   probe_sync check traces/ --run-dir run
@@ -25,7 +25,7 @@ measured time or moved to keep their order, corrections, uncertainty.
 Times are on the clock of the reference node, as recorded with the offsets (otherwise node 0).
 Symbolic links are followed. Output to a pipe or a device has no statistics file.";
 
-/// What `--help` of `status` teaches.
+/// Guide at the end of `status --help`.
 pub(crate) const STATUS_GUIDE: &str = "\
 READING THE TABLE
   offset   this node's clock minus the reference's, at the middle of the last window
@@ -44,7 +44,7 @@ STATES
   broken     stalled, and no process on this host has the directory open: rank 0 was killed or runs on another host
   ended      the run has written its report";
 
-/// What `--help` teaches after the flags.
+/// Guide at the end of `--help`.
 pub(crate) const GUIDE: &str = "\
 EXAMPLES
   probe_sync demo                            the whole workflow on this machine, checked against the truth

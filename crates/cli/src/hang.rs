@@ -35,7 +35,7 @@ pub struct HangArgs {
 /// Reads the dumps and prints the verdict.
 ///
 /// # Errors
-/// Names a file that cannot be read; [`Unjudged`] where no cause can be named.
+/// Names a file that cannot be read; [`Unjudged`] if no cause can be named.
 pub fn run(arguments: &HangArgs) -> anyhow::Result<()> {
     let files = files(&arguments.dumps)?;
     let (job, notes) = read(&files)?;
@@ -105,7 +105,7 @@ fn rank_of(path: &Path) -> Option<u32> {
 
 /// Reads all dumps, on all processors.
 ///
-/// A file that is not a dump costs itself: its rank counts as one without a dump.
+/// A file that is not a dump is skipped: its rank counts as one without a dump.
 fn read(files: &BTreeMap<u32, PathBuf>) -> anyhow::Result<(Job, Vec<String>)> {
     let list: Vec<(&u32, &PathBuf)> = files.iter().collect();
     let (next, state) = (AtomicUsize::new(0), Mutex::new((Job::new(), BTreeMap::new())));
@@ -141,7 +141,7 @@ fn read_one(path: &Path) -> Result<Dump, String> {
     })
 }
 
-/// Takes what is known of the ranks' clocks from a run, or the user's word.
+/// Takes the uncertainty of the ranks' clocks from a run or from the user.
 fn clocks(arguments: &HangArgs, job: &Job) -> anyhow::Result<Clocks> {
     let mut clocks = Clocks::default();
     if let Some(error) = arguments.clock_error {
@@ -170,7 +170,7 @@ fn clocks(arguments: &HangArgs, job: &Job) -> anyhow::Result<Clocks> {
     Ok(clocks)
 }
 
-/// A difference of times beyond this many standard deviations is taken as real.
+/// A time difference of more than this many standard deviations is considered real.
 const SIGMAS: f64 = 5.0;
 
 const NOTES_SHOWN: usize = 3;

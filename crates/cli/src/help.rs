@@ -4,10 +4,10 @@
 use clap::Arg;
 use probe_sync::config::KEYS;
 
-/// The settings of a run that the help of `probe_sync` shows; `run --help` shows all.
+/// The settings of a run in the help of `probe_sync`; `run --help` shows all.
 const SHOWN: [&str; 6] = ["out", "duration", "target_error", "reference", "interface", "metrics_listen"];
 
-/// Commands by what they are for.
+/// Commands by purpose.
 const GROUPS: [(&str, &[(&str, &str)]); 4] = [
     (
         "Measure",
@@ -48,7 +48,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 4] = [
     ("Plan", &[("sim", "Simulate a run to predict its accuracy and cost")]),
 ];
 
-/// The help of `probe_sync`, with clap's places for what it knows.
+/// The help of `probe_sync`, with clap's placeholders.
 pub fn template() -> String {
     let mut text = String::from("{about}\n\nUsage: probe_sync [COMMAND] [OPTIONS]\n");
     for (group, commands) in GROUPS {
@@ -60,7 +60,7 @@ pub fn template() -> String {
     text + "\nOptions (see probe_sync COMMAND --help for those of a command):\n{options}{after-help}"
 }
 
-/// Hides a setting that few people use.
+/// Hides a rarely used setting.
 pub fn hide_rare(arg: Arg) -> Arg {
     let id = arg.get_id().as_str();
     let is_rare = KEYS.iter().any(|key| key.name == id) && !SHOWN.contains(&id);

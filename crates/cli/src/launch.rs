@@ -24,7 +24,7 @@ use probe_sync_trace::counted;
 use crate::output::Usage;
 use crate::status::Status;
 
-/// This process's place among the ranks, connected.
+/// The connection of this process to the other ranks.
 pub enum Ranks {
     /// Over MPI.
     #[cfg(feature = "mpi")]
@@ -33,16 +33,16 @@ pub enum Ranks {
     Tcp(Box<Led<Tcp>>),
 }
 
-/// Said when nothing tells this process its rank.
+/// Printed if nothing tells this process its rank.
 pub const HOW_TO_START: &str = "the rank of this process is unknown: start it with `mpirun -n N probe_sync`, with RANK, WORLD_SIZE, \
     MASTER_ADDR and MASTER_PORT set, or as `probe_sync run --local N`";
 
 impl Ranks {
-    /// Initialises MPI where mpirun started this process, for a run that `master` leads; `None`
-    /// elsewhere.
+    /// Initialises MPI if mpirun started this process, for a run led by `master`; otherwise returns
+    /// `None`.
     ///
     /// # Errors
-    /// How to rebuild a binary without MPI that was started by mpirun.
+    /// Returns an error that tells how to rebuild a binary without MPI that was started by mpirun.
     pub fn from_mpirun(master: usize) -> anyhow::Result<Option<Self>> {
         if !under_mpirun() || local_child() {
             return Ok(None);
@@ -72,13 +72,13 @@ impl Ranks {
         }
     }
 
-    /// Connects over TCP as torchrun-style variables say, for a run of this configuration where it
-    /// is usable, until `stop` is raised; `None` when there are none. A rank that lived before in
-    /// the run's directory finds who took rank 0's place.
+    /// Connects over TCP as described by torchrun-style variables, for a run with this
+    /// configuration if it is valid, until `stop` is set; `None` if there are no such variables. A
+    /// restarted rank finds in the run directory who took over rank 0.
     ///
     /// # Errors
-    /// Names the variable that is missing or wrong, what is wrong with the key file, or the ranks
-    /// that did not come.
+    /// Names the missing or invalid variable, what is wrong with the key file, or the ranks that
+    /// did not connect.
     pub fn from_variables(stop: &Arc<AtomicBool>, config: Option<&Config>) -> anyhow::Result<Option<Self>> {
         if env::var_os("RANK").is_none() {
             return Ok(None);
@@ -108,7 +108,7 @@ impl Ranks {
         Ok(Some(Self::over_tcp(met, master)))
     }
 
-    /// A group over TCP that `master` leads.
+    /// A group over TCP led by `master`.
     pub fn over_tcp(tcp: Tcp, master: usize) -> Self {
         Self::Tcp(Box::new(Led::new(tcp, master)))
     }
@@ -122,8 +122,8 @@ impl Ranks {
         }
     }
 
-    /// After all ranks have met, and have parted into other groups: over TCP nothing is left of the
-    /// meeting. MPI stays until the process ends.
+    /// Called after all ranks have met and have split into other groups: over TCP the connections
+    /// of the meeting are closed. MPI stays initialised until the process ends.
     pub fn met(self) -> Option<Self> {
         match self {
             #[cfg(feature = "mpi")]
@@ -132,8 +132,8 @@ impl Ranks {
         }
     }
 
-    /// Parts from the others. Returned are ranks whose processes hang and keep the launcher from
-    /// ending the job, each with its number.
+    /// Leaves the group. Returns the numbers of ranks whose processes hang and keep the launcher
+    /// from ending the job.
     pub fn leave(self) -> Vec<usize> {
         match self {
             #[cfg(feature = "mpi")]
@@ -145,7 +145,7 @@ impl Ranks {
         }
     }
 
-    /// The local address that leads to the master, where the backend knows it.
+    /// The local address of the route to the master, if the backend knows it.
     pub fn towards_root(&self) -> Option<IpAddr> {
         match self {
             #[cfg(feature = "mpi")]
@@ -155,8 +155,8 @@ impl Ranks {
     }
 }
 
-/// Ends the job with this status where processes hang that would keep it from ending. All must be
-/// said before.
+/// Ends the job with this status if hung processes would keep it from ending. Everything must have
+/// been printed before.
 pub fn end_job_of_hung(hung: &[usize], status: Status) {
     if hung.is_empty() {
         return;
@@ -169,8 +169,8 @@ pub fn end_job_of_hung(hung: &[usize], status: Status) {
     let _ = status;
 }
 
-/// Lets this process have a descriptor for each rank: any may come to be the master, which needs
-/// them.
+/// Raises the limit of this process to one file descriptor per rank: any rank may become the
+/// master, which needs them.
 pub fn allow_connections(size: usize) {
     // Where that is not enough the master says so when they run out.
     if let Err(error) = allow_open_files((size + OTHER_DESCRIPTORS) as u64) {
@@ -178,10 +178,11 @@ pub fn allow_connections(size: usize) {
     }
 }
 
-/// Of files, of probes, of ranks that bring files, of newcomers and of foreign connections.
+/// Descriptors for files, probes, ranks that send files, new ranks and foreign connections.
 const OTHER_DESCRIPTORS: usize = 512;
 
-/// Meets the others over TCP, in this `place` of a group of `size`: place 0, the master's, listens.
+/// Connects to the others over TCP, in this `place` of a group of `size`: place 0, the master's,
+/// listens.
 fn meet(
     (place, size): (usize, usize),
     earlier: &EarlierRun,
@@ -245,7 +246,7 @@ fn meet(
     Ok(Tcp::host_with(listener, size, job.key, options, &deadline)?)
 }
 
-/// What a rank waits for.
+/// Describes what a rank waits for.
 fn awaited(place: usize, size: usize, master: usize, meeting_point: &str) -> String {
     match place {
         0 => format!("waiting for {} {meeting_point}", counted(size - 1, "other rank")),
@@ -253,13 +254,13 @@ fn awaited(place: usize, size: usize, master: usize, meeting_point: &str) -> Str
     }
 }
 
-/// Says what this process waits for, if that takes longer than [`SILENCE`].
+/// Prints what this process waits for, if it takes longer than [`SILENCE`].
 struct WaitNotice {
     _ended: mpsc::Sender<()>,
 }
 
 impl WaitNotice {
-    /// Until the notice is dropped, this process waits.
+    /// Starts a wait that lasts until the notice is dropped.
     fn begin(text: String) -> Self {
         let (ended, end) = mpsc::channel();
         std::thread::spawn(move || {
@@ -271,11 +272,11 @@ impl WaitNotice {
     }
 }
 
-/// How long a rank waits for others without a word.
+/// How long a rank waits for others before it prints a notice.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What the environment says of connections. In a tree ranks wait for each other, so it is a star
-/// unless said otherwise where none stands between rounds.
+/// Connection options from the environment. In a tree ranks wait for each other, so the default is
+/// a star if connections are closed between rounds.
 fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {
     let mut options = TcpOptions::from_environment()?;
     options.begin_after = config.and_then(Config::begin_after);
@@ -285,8 +286,8 @@ fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {
     Ok(options)
 }
 
-/// torchrun sets MASTER_ADDR itself, to the host of the ranks from 0 on: a master on another host
-/// would not be found there. All ranks see that alike.
+/// torchrun sets MASTER_ADDR itself, to the host of the lowest ranks: a master on another host
+/// would not be found there. All ranks detect that alike.
 fn check_torchruns_host(master: usize, size: usize, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
     let on_first = variable("LOCAL_WORLD_SIZE").and_then(|text| text.parse::<usize>().ok());
     match (variable("TORCHELASTIC_RUN_ID"), on_first) {
@@ -300,8 +301,8 @@ fn check_torchruns_host(master: usize, size: usize, variable: impl Fn(&str) -> O
     }
 }
 
-/// What a binary without MPI does under mpirun: with a rank in the environment mpirun is a mere
-/// launcher of processes that find each other over TCP.
+/// Decides what a binary without MPI does under mpirun: with a rank in the environment, mpirun
+/// merely launches processes that find each other over TCP.
 #[cfg(any(not(feature = "mpi"), test))]
 fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
     if has_rank {
@@ -312,13 +313,13 @@ fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
     Err(anyhow::anyhow!(reason).context(Usage))
 }
 
-/// True for the one process that talks to people: rank 0, or a process without ranks; with
+/// True for the one process that prints messages: rank 0, or a process without ranks; with
 /// `--local` the one that starts the others.
 pub fn speaks() -> bool {
     rank_text().is_none_or(|rank| rank == "0" && !local_child())
 }
 
-/// `rank N: ` where there are ranks.
+/// `rank N: ` if there are ranks.
 pub fn rank_prefix() -> String {
     rank_text().map_or_else(String::new, |rank| format!("rank {rank}: "))
 }
@@ -332,23 +333,24 @@ fn under_mpirun() -> bool {
     ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"].iter().any(|name| env::var_os(name).is_some())
 }
 
-/// `--local` tells its children who their parent is; that outranks an mpirun further up.
+/// Whether this process was started by `--local`, which its children are told; this takes
+/// precedence over an mpirun further up.
 pub fn local_child() -> bool {
     env::var_os("PROBE_SYNC_PARENT").is_some()
 }
 
-/// What the ranks of a run recognise each other by.
+/// The secret by which the ranks of a run recognise each other.
 struct RankKey {
     /// The key.
     key: JobKey,
-    /// What it was made of, where others can find that out.
+    /// What it was derived from, if others can find that out.
     guessable: Option<String>,
 }
 
-/// The key file, else `PROBE_SYNC_JOB`, else the name that the launcher gives the job.
+/// The key file, otherwise `PROBE_SYNC_JOB`, otherwise the launcher's name of the job.
 ///
 /// # Errors
-/// What is wrong with the key file.
+/// States what is wrong with the key file.
 fn job_key(key_file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<RankKey> {
     if let Some(path) = key_file {
         return Ok(RankKey { key: KeyFile::read(path)?.job_key(), guessable: None });
@@ -361,13 +363,13 @@ fn job_key(key_file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -
     Ok(RankKey { key: JobKey::of(format!("{origin}={value}").as_bytes()), guessable: Some(origin.to_owned()) })
 }
 
-/// What tells this job's entry in a rendezvous from an earlier job's: the launcher's name of it, if
-/// it has one.
+/// What distinguishes the entry of this job in a rendezvous from that of an earlier job: the
+/// launcher's name of the job, if any.
 fn job_name(variable: impl Fn(&str) -> Option<String>) -> String {
     JOB_NAMES.iter().find_map(|name| Some(format!("{name}={}", variable(name)?))).unwrap_or_default()
 }
 
-/// torchrun's own store listens on MASTER_PORT, so beside it we take the next one.
+/// torchrun's own store listens on MASTER_PORT, so the next port is used.
 fn master_port() -> anyhow::Result<u16> {
     // Kubernetes tells of a service probe-sync-master by the same name.
     if env::var("PROBE_SYNC_MASTER_PORT").is_ok_and(|text| !config::is_service_link("MASTER_PORT", &text)) {
@@ -377,7 +379,7 @@ fn master_port() -> anyhow::Result<u16> {
     Ok(if env::var_os("TORCHELASTIC_RUN_ID").is_some() { port.saturating_add(1) } else { port })
 }
 
-/// A port that several ranks can meet at.
+/// A port at which several ranks can meet.
 fn port(name: &str) -> anyhow::Result<u16> {
     match variable(name)? {
         0 if variable::<usize>("WORLD_SIZE")? > 1 => Err(anyhow::anyhow!(
@@ -393,14 +395,14 @@ fn variable<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>
     text.trim().parse().with_context(|| format!("{name}=\"{text}\"")).context(Usage)
 }
 
-/// The address that [fd77::10] is.
+/// Removes the brackets of an address such as [fd77::10].
 fn without_brackets(host: &str) -> &str {
     let host = host.trim();
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Where rank 0 listens: on loopback where MASTER_ADDR is that, else on all addresses. Its own name
-/// may lead to 127.0.1.1, and its address may be one that a router translates.
+/// Where rank 0 listens: on loopback if MASTER_ADDR is a loopback address, otherwise on all
+/// addresses. Its own name may resolve to 127.0.1.1, and its address may be translated by a router.
 fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     match host.parse::<IpAddr>() {
         Ok(address) if address.is_loopback() => Ok(bind(SocketAddr::new(address, port))?),
@@ -412,23 +414,23 @@ fn is_loopback(host: &str) -> bool {
     host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// How long ranks look for each other; `PROBE_SYNC_RENDEZVOUS_TIMEOUT` overrides.
+/// How long ranks look for each other; `PROBE_SYNC_RENDEZVOUS_TIMEOUT` overrides it.
 fn rendezvous_limit() -> anyhow::Result<Duration> {
     let Ok(text) = env::var("PROBE_SYNC_RENDEZVOUS_TIMEOUT") else { return Ok(RENDEZVOUS_LIMIT) };
     let limit = config::duration(&text).map_err(|reason| anyhow::anyhow!("PROBE_SYNC_RENDEZVOUS_TIMEOUT: {reason}"))?;
     Ok(Duration::from_nanos(limit.as_ns().max(0).unsigned_abs()))
 }
 
-/// The variable in which rank 0 hands the others its id, where it starts them itself.
+/// The variable in which rank 0 passes its id to the others, if it starts them itself.
 pub const ID: &str = "PROBE_SYNC_ID";
 
-/// The variable that names a store by which ranks meet, in place of `MASTER_ADDR` and
+/// The variable that names a store through which ranks meet, in place of `MASTER_ADDR` and
 /// `MASTER_PORT`.
 const RENDEZVOUS: &str = "PROBE_SYNC_RENDEZVOUS";
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);
 
-/// Variables in which launchers name a job, equal on all its ranks. Whoever may list jobs knows
-/// them.
+/// Variables in which launchers name a job, equal on all its ranks. Anyone who may list jobs can
+/// see them.
 const JOB_NAMES: [&str; 6] =
     ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
 

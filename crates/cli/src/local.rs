@@ -24,22 +24,22 @@ pub struct Children {
     processes: Vec<Child>,
 }
 
-/// A process among its ranks.
+/// The connection of a process to its ranks.
 pub struct Connected {
-    /// Its end.
+    /// Its connection.
     pub ranks: Ranks,
     /// The ranks that it started itself.
     pub children: Option<Children>,
-    /// The configuration as it came: a rank with an unusable one still tells the others.
+    /// The configuration as received: a rank with an invalid one still tells the others.
     pub config: Result<probe_sync::Config, probe_sync::Error>,
 }
 
-/// This process's ranks, however they were started: by mpirun, by this process (`--local`; in its
-/// children no more), or by a launcher that sets variables.
+/// Connects the ranks of this process, however they were started: by mpirun, by this process
+/// (`--local`, except in its children), or by a launcher that sets variables.
 ///
 /// # Errors
-/// What is wrong with the configuration, where nobody else needs to know it; how to start ranks;
-/// who did not come.
+/// States what is wrong with the configuration, if no other rank needs to know it; how to start
+/// ranks; which ranks did not connect.
 pub fn connect(
     number: Option<u32>,
     config: Result<probe_sync::Config, probe_sync::Error>,
@@ -80,10 +80,10 @@ pub fn connect(
     }
 }
 
-/// Starts all ranks but the master's with this process's own arguments, and connects them.
+/// Starts all ranks but the master's with the arguments of this process, and connects them.
 ///
 /// # Errors
-/// When a process cannot be started, or does not connect in time.
+/// Returns an error if a process cannot be started or does not connect in time.
 fn start(size: u32, master: usize, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)> {
     launch::allow_connections(size as usize);
     let meeting = Meeting::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;

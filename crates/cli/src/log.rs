@@ -12,7 +12,8 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 use crate::telling::{self, LogFormat, Telling};
 use crate::{launch, progress};
 
-/// Starts it; what is returned lives as long as the command. A flag wins over the variable.
+/// Starts logging; the returned guard must live as long as the command. A flag takes precedence
+/// over the variable.
 pub fn start(asked: Telling) -> impl Sized {
     let telling = telling::ask(asked);
     let default = match telling {

@@ -109,8 +109,7 @@ fn main() -> ExitCode {
     result.map_or_else(|error| failed(&error), |()| Status::Done.into())
 }
 
-/// What is wrong with a command line and the tips for it, in one line; how it should be used is
-/// told by --help.
+/// What is wrong with a command line, with clap's tips, in one line; --help describes the usage.
 fn reason(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -119,16 +118,16 @@ fn reason(error: &clap::Error) -> String {
     said.strip_prefix("error: ").unwrap_or(&said).to_owned()
 }
 
-/// The command line; flags of the XLA distributed profiler's tools are read as ours, and one line
-/// says so.
+/// Parses the command line; flags of the XLA distributed profiler's tools are translated, and one
+/// line says so.
 fn parse() -> Result<(Cli, Option<String>), clap::Error> {
     let usage = |reason: String| Cli::command().error(clap::error::ErrorKind::UnknownArgument, reason);
     let (arguments, line) = old_flags::translate(std::env::args_os().collect()).map_err(usage)?;
     Ok((Cli::read(&arguments)?, line))
 }
 
-/// The rank that is to lead: 0 where the command line or the configuration cannot be used, which
-/// all ranks are told later.
+/// The rank of the master: 0 if the command line or the configuration is invalid, which all ranks
+/// are told later.
 fn master(parsed: &Result<(Cli, Option<String>), clap::Error>) -> usize {
     let run = match parsed {
         Ok((Cli { command: None, run, .. }, _)) => run,
@@ -139,7 +138,7 @@ fn master(parsed: &Result<(Cli, Option<String>), clap::Error>) -> usize {
     run.configuration().map_or(0, |config| config.master as usize)
 }
 
-/// The commands that one process does alone.
+/// Runs the commands that need a single process.
 fn without_ranks(command: &Command) -> anyhow::Result<()> {
     if !matches!(command, Command::Sim(_)) {
         signals::remove_partials_on_signals()?;
@@ -179,7 +178,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
     }
 }
 
-/// Says of which nodes an export has no windows: status 4.
+/// Reports the nodes for which an export lacks windows: status 4.
 fn expect_all_windows(directory: &Path, lacking: &[probe_sync_time::NodeId]) -> anyhow::Result<()> {
     if lacking.is_empty() {
         return Ok(());
@@ -240,14 +239,14 @@ fn measure(
     result
 }
 
-/// Where processes hang to the end, says how this one ends, and ends the job with that.
+/// If processes hang until the end, prints how this one ends, and ends the job with that status.
 fn end_for(hung: &[usize], result: &anyhow::Result<()>) {
     if !hung.is_empty() {
         launch::end_job_of_hung(hung, result.as_ref().err().map_or(Status::Done, said));
     }
 }
 
-/// Refuses to call a run done that has measured nobody.
+/// Returns an error if a run measured no node.
 fn somebody_reached(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     let others = report.nodes.len().saturating_sub(1);
     if others == 0 || report.never_reached.len() < others {
@@ -256,8 +255,8 @@ fn somebody_reached(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     anyhow::bail!("probes reached no node, so no offset is known; is UDP between the hosts filtered?")
 }
 
-/// Refuses to call a run done whose files lack what was measured. What was removed because it was
-/// asked for is no lack.
+/// Returns an error if the files of a run lack measurements. Data removed on request does not count
+/// as missing.
 fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     let lacking = report.files.iter().filter(|file| file.reason.is_some()).map(|file| &file.name);
     let lacking: Vec<&String> = lacking.chain(&report.unwritten).collect();
@@ -336,15 +335,16 @@ fn summary(solved: &Solved, what: &str, out: &Path) -> String {
     text
 }
 
-/// Faults named one by one.
+/// Largest number of faults named individually.
 const FAULTS_SHOWN: usize = 20;
 
-/// Says why and how it ended. A refusal reaches every rank alike: one of them speaks.
+/// Prints why a command failed and its status. A refusal reaches every rank alike: only one of them
+/// prints it.
 fn failed(error: &anyhow::Error) -> ExitCode {
     said(error).into()
 }
 
-/// Says it, and which status that is.
+/// Prints the error and returns its status.
 fn said(error: &anyhow::Error) -> Status {
     let status = Status::of(error);
     let everywhere = matches!(error.downcast_ref(), Some(probe_sync::Error::Refused { .. }));
@@ -362,7 +362,8 @@ fn said(error: &anyhow::Error) -> Status {
     status
 }
 
-/// Help, version, or a wrong command line. Under mpirun all ranks say the same; rank 0 speaks.
+/// Handles help, version and invalid command lines. Under mpirun all ranks get the same result;
+/// rank 0 prints it.
 fn unparsed(error: &clap::Error) -> ExitCode {
     if launch::speaks() {
         // Nothing is left to do about a closed output.

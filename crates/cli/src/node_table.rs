@@ -6,7 +6,7 @@ use probe_sync_estimate::record::plain_name;
 
 use crate::table::{signed, unsigned};
 
-/// The nodes that are known worst, those out of reach first.
+/// The least certain nodes, unreachable ones first.
 pub fn worst<'a>(nodes: impl Iterator<Item = &'a NodeStanding>, most: usize) -> Vec<&'a NodeStanding> {
     let mut sorted: Vec<&NodeStanding> = nodes.collect();
     sorted.sort_by(|a, b| a.reachable.cmp(&b.reachable).then(b.half_width_95_ns.total_cmp(&a.half_width_95_ns)));
@@ -14,7 +14,7 @@ pub fn worst<'a>(nodes: impl Iterator<Item = &'a NodeStanding>, most: usize) -> 
     sorted
 }
 
-/// A line per node.
+/// One line per node.
 pub fn table(nodes: &[&NodeStanding]) -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
@@ -42,15 +42,15 @@ pub fn table(nodes: &[&NodeStanding]) -> Table {
     table
 }
 
-/// How far the offset can be from the one shown, at most.
+/// Largest distance of the offset from the one shown.
 fn farthest(node: &NodeStanding) -> f64 {
     let side =
         |bound: Option<f64>| bound.zip(node.offset_ns).map_or(f64::INFINITY, |(bound, offset)| (bound - offset).abs());
     node.hard_interval_ns.map(side).into_iter().fold(0.0, f64::max)
 }
 
-/// A name that leaves room for the numbers: its beginning and its end, where nodes differ. Hosts
-/// name themselves: what would move a terminal's cursor is `?`.
+/// Shortens a name to leave room for the numbers: its beginning and its end, where names differ.
+/// Host names are untrusted: anything that would move a terminal's cursor becomes `?`.
 fn shortened(host: &str) -> String {
     let letters: Vec<char> = plain_name(host).chars().collect();
     if letters.len() <= HOST_MAX {
@@ -61,7 +61,7 @@ fn shortened(host: &str) -> String {
 }
 
 const HOST_MAX: usize = 15;
-/// In place of a number.
+/// Shown in place of an unknown number.
 const UNKNOWN: &str = "?";
 
 #[cfg(test)]

@@ -7,27 +7,27 @@
 
 use std::ffi::OsString;
 
-/// What a flag of theirs becomes.
+/// The translation of one of their flags.
 enum Becomes {
-    /// Ours, with the same values.
+    /// A flag of ours, with the same values.
     Flag(&'static str),
-    /// Ours, whose values theirs have with commas between them.
+    /// A flag of ours with repeated values, which theirs separates by commas.
     List(&'static str),
-    /// Nothing: it is done anyway.
+    /// Nothing: it is the default behaviour.
     Done(&'static str),
     /// An error that says what to do.
     Refused(&'static str),
 }
 
-/// A flag of theirs: the commands that take it, its name without dashes and with `_`, and what it
-/// becomes.
+/// One of their flags: the commands that take it, its name without dashes and with `_`, and its
+/// translation.
 struct Old(&'static [&'static str], &'static str, Becomes);
 
-/// Our arguments in place of theirs, and the line that says what was read as what; `arguments`
-/// begin with the program's name.
+/// Translates their arguments to ours, and returns the line that reports the translation;
+/// `arguments` begin with the name of the program.
 ///
 /// # Errors
-/// Names the flag, and what to use in its place.
+/// Names the flag, and what to use instead.
 pub fn translate(arguments: Vec<OsString>) -> Result<(Vec<OsString>, Option<String>), String> {
     let command = arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default().to_owned();
     let mut ours: Vec<OsString> = Vec::with_capacity(arguments.len());
@@ -67,8 +67,8 @@ pub fn translate(arguments: Vec<OsString>) -> Result<(Vec<OsString>, Option<Stri
     Ok((ours, line))
 }
 
-/// The flag of theirs that an argument is: its name as it was written, its value after `=`, and
-/// what is known of it.
+/// The flag of theirs in an argument: its name as written, its value after `=`, and its entry in
+/// the table.
 fn known<'a>(command: &str, argument: &'a str) -> Option<(&'a str, Option<&'a str>, &'static Old)> {
     let flag = argument.strip_prefix("--")?;
     let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));

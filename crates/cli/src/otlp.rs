@@ -28,7 +28,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-/// What is left is sent when it goes, for a few seconds at most.
+/// Sends the remaining spans when it is dropped, for a few seconds at most.
 pub struct Sender(SdkTracerProvider);
 
 impl Drop for Sender {
@@ -38,8 +38,8 @@ impl Drop for Sender {
     }
 }
 
-/// The layer and what sends, where the environment asks for it; and why not, where it does and
-/// cannot be.
+/// The layer and the sender, if the environment requests them; if they are requested and cannot be
+/// created, the reason.
 pub fn layer<S>() -> (Option<impl Layer<S>>, Option<Sender>, Option<String>)
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -69,7 +69,7 @@ fn provider() -> Result<SdkTracerProvider, String> {
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build())
 }
 
-/// One request a connection, by HTTP/1.1, without encryption.
+/// One request per connection, by HTTP/1.1, without encryption.
 #[derive(Debug)]
 struct PlainClient(Mutex<Runtime>);
 
@@ -120,7 +120,7 @@ async fn send(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
     }
 }
 
-/// Where the standard says that spans go.
+/// Standard variables for the destination of spans.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 const HTTP_PORT: u16 = 80;
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);

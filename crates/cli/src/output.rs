@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use crate::screen;
 
-/// Writes to standard output; a closed pipe (as under `| head`) is no failure.
+/// Writes to standard output; a closed pipe (as with `| head`) is not an error.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Returns an error if standard output cannot be written.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     // On a terminal both outputs are one screen.
     match crate::progress::suspended(|| std::io::stdout().lock().write_all(text.as_bytes())) {
@@ -21,19 +21,19 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The same of text for people: on a terminal lines that are longer than it is wide are broken at
-/// spaces, and what a name of a host, file or event would have a terminal do stays undone.
+/// The same for text that people read: on a terminal, lines wider than the terminal are wrapped at
+/// spaces, and control sequences in names of hosts, files or events are neutralised.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Returns an error if standard output cannot be written.
 pub(crate) fn tell(text: &str) -> anyhow::Result<()> {
     print(&screen::shown(text, &Term::stdout()))
 }
 
-/// The same of notes, whose lines are broken at 100 columns in a file, too.
+/// The same for notes, whose lines are wrapped at 100 columns in files, too.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Returns an error if standard output cannot be written.
 pub(crate) fn tell_note(text: &str) -> anyhow::Result<()> {
     match crate::table::is_wide() {
         true => tell(text),
@@ -44,20 +44,20 @@ pub(crate) fn tell_note(text: &str) -> anyhow::Result<()> {
 /// Writes a document.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Returns an error if standard output cannot be written.
 pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
     print(&format!("{}\n", serde_json::to_string_pretty(document)?))
 }
 
-/// Writes a document as one line, where several may follow each other.
+/// Writes a document as one line, if several may follow each other.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Returns an error if standard output cannot be written.
 pub(crate) fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
     print(&format!("{}\n", serde_json::to_string(document)?))
 }
 
-/// Writes a whole file: it appears when it is complete.
+/// Writes a complete file: it appears when it is complete.
 ///
 /// # Errors
 /// Names the file.
@@ -65,11 +65,11 @@ pub(crate) fn write_whole(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     probe_sync_files::write_whole(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Refuses to put a document in the place of a trace: the value of a flag that may stand alone is
-/// easily meant as one.
+/// Refuses to overwrite a trace with a document: a flag with an optional value is easily followed
+/// by a trace.
 ///
 /// # Errors
-/// Names it, and what to write.
+/// Names it, and what to write instead.
 pub(crate) fn refuse_trace(path: &Path, flag: &str) -> anyhow::Result<()> {
     // A pipe would wait for its other end.
     if !std::fs::metadata(path).is_ok_and(|found| found.is_file()) || probe_sync_trace::formats::detect(path).is_err() {
@@ -100,5 +100,5 @@ impl std::fmt::Display for Usage {
     }
 }
 
-/// Columns of lines for people where no terminal says how wide it is.
+/// Width of lines for people if no terminal states it.
 const NOTE_COLUMNS: usize = 100;

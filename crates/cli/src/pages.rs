@@ -8,7 +8,7 @@ use clap::CommandFactory;
 
 use crate::args::Cli;
 
-/// A fenced block: where it begins, what stands behind the fence, its text.
+/// A fenced block: its first line, its info string, its text.
 struct Block {
     place: String,
     info: String,
@@ -46,8 +46,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The words of each command of a script, as far as the pages use the shell's grammar: quotes,
-/// comments, lines that go on, and what separates commands.
+/// The words of each command of a script, as far as the pages use shell grammar: quotes, comments,
+/// continued lines and command separators.
 fn commands(script: &str) -> Vec<Vec<String>> {
     let script = script.replace("\\\n", " ");
     let (mut commands, mut words, mut word): (Vec<Vec<String>>, Vec<String>, Option<String>) = Default::default();
@@ -122,7 +122,7 @@ fn every_command_line_of_the_documents_is_accepted() {
     assert!(count > 60, "only {count} command lines were found");
 }
 
-/// `docs/reference/command_line.md`: what `--help` says, of every command.
+/// `docs/reference/command_line.md`: the `--help` of every command.
 #[test]
 fn the_reference_of_the_command_line_is_fresh() {
     let mut command = Cli::command().term_width(100);
@@ -140,7 +140,7 @@ fn the_reference_of_the_command_line_is_fresh() {
     );
 }
 
-/// A section for the command, then those of the commands within it.
+/// Adds a section for the command, then those of its subcommands.
 fn describe(command: &mut clap::Command, name: &str, text: &mut String) {
     let help = command.render_long_help().to_string();
     let lines: Vec<&str> = help.lines().map(str::trim_end).collect();

@@ -16,10 +16,10 @@ use probe_sync_trace::{Error, is_formula};
 use crate::query_args::{Format, QueryArgs};
 use crate::traces::request;
 
-/// Asks, and writes the rows.
+/// Runs the query, and writes the rows.
 ///
 /// # Errors
-/// Names the database, the statement or the output; a file that was begun does not appear then.
+/// Names the database, the statement or the output; an incomplete file does not appear.
 pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
     let outputs: Vec<PathBuf> = arguments.out.iter().cloned().collect();
     let request = request(&arguments.input, &outputs)?;
@@ -53,7 +53,7 @@ pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the statement into a sink, and gives the sink back when all is written.
+/// Runs the statement into a sink, and returns the sink when everything is written.
 fn write<W: Write>(query: &Query, arguments: &QueryArgs, to: W) -> anyhow::Result<W> {
     let mut rows = Rows {
         to: BufWriter::new(to),
@@ -74,15 +74,15 @@ fn is_closed(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Sink { source }) if source.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Rows on their way out.
+/// Rows being written.
 struct Rows<W: Write> {
     to: BufWriter<W>,
     format: Format,
     raw_cells: bool,
-    /// Around the rows stands a document, and this is the clock of their times.
+    /// The rows are part of a document, whose times are on this clock.
     document_on: Option<String>,
     names: Vec<String>,
-    /// Of a table: the first rows, until they tell how wide columns are.
+    /// Of a table: the first rows, until they determine the column widths.
     held: Vec<Vec<String>>,
     widths: Vec<usize>,
     count: u64,
@@ -121,7 +121,7 @@ impl<W: Write> RowSink for Rows<W> {
 }
 
 impl<W: Write> Rows<W> {
-    /// What is left to write after the last row.
+    /// Writes what follows the last row.
     fn finish(&mut self) -> std::io::Result<()> {
         match self.format {
             Format::Table if self.widths.is_empty() => self.table_begins(),
@@ -134,7 +134,7 @@ impl<W: Write> Rows<W> {
         self.to.flush()
     }
 
-    /// A row of a table; the first ones wait for each other.
+    /// Writes a row of a table; the first ones are held until the widths are known.
     fn line(&mut self, cells: Vec<String>) -> std::io::Result<()> {
         if !self.widths.is_empty() {
             return self.cells(&cells);
@@ -222,13 +222,13 @@ impl<W: Write> Rows<W> {
     }
 }
 
-/// A document up to its rows: its last closing marks follow them.
+/// Writes a document up to its rows; its closing brackets follow them.
 fn document_begins(to: &mut impl Write, timeline: &str, columns: &[String]) -> std::io::Result<()> {
     let empty = serde_json::to_string(&crate::documents::Query { schema: 1, timeline, columns, rows: &[] })?;
     to.write_all(empty.strip_suffix("]}").expect("its rows are last").as_bytes())
 }
 
-/// A cell as text; bytes as hexadecimal digits, and U+FFFD for what is no UTF-8.
+/// A cell as text; bytes as hexadecimal digits, and U+FFFD for invalid UTF-8.
 fn text(value: Value<'_>) -> String {
     match value {
         Value::Null => String::new(),
@@ -249,7 +249,7 @@ fn shown(value: Value<'_>) -> String {
     }
 }
 
-/// One line of bounded length, without control characters.
+/// One line of limited length, without control characters.
 fn cut(text: &str) -> String {
     let plain = |c: char| if is_invisible(c) { '\u{fffd}' } else { c };
     let mut line: String = text.chars().take(CELL + 1).map(plain).collect();
@@ -259,9 +259,9 @@ fn cut(text: &str) -> String {
     line
 }
 
-/// Rows that tell how wide a table's columns are.
+/// Number of rows that determine the column widths of a table.
 const HELD: usize = 256;
-/// The widest column of a table, in characters, and what stands between two.
+/// Widest column of a table, in characters, and the gap between two columns.
 const CELL: usize = 64;
 const BETWEEN: usize = 2;
 

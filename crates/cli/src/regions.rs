@@ -13,11 +13,11 @@ use crate::local::Connected;
 use crate::signals::Starting;
 use crate::{compose, output, progress};
 
-/// Measures in regions and prints, at rank 0. Also says which ranks hang to the end
+/// Measures in regions and prints, on rank 0. Also returns which ranks hang until the end
 /// ([`Ranks::leave`]).
 ///
 /// # Errors
-/// Those of [`Regions`]; regions that are not among the offsets of all.
+/// Errors of [`Regions`]; an error for regions missing from the combined offsets.
 pub fn run(
     connected: Connected,
     (stop, starting): (Arc<AtomicBool>, Starting),
@@ -57,7 +57,7 @@ pub fn run(
     (result.and(parted), hung)
 }
 
-/// A refusal has reached every rank; anything else the others may not know yet.
+/// Aborts the other ranks. A refusal has reached every rank; other errors they may not know yet.
 fn abort(ranks: &mut Ranks, error: &Error) {
     if !matches!(error, Error::Refused { .. }) {
         ranks.collective().abort(&error.to_string());
@@ -86,7 +86,7 @@ fn print(report: &RegionsReport, json: bool) -> anyhow::Result<()> {
     }
 }
 
-/// So long other regions and rank 0's composing may take after a rank's own run.
+/// Time that other regions and rank 0's composing may take after a rank's own run.
 const LAST: Duration = Duration::from_secs(900);
-/// Rank 0 names who is missing.
+/// Head start for rank 0, which names the missing ranks.
 const ROOT_SPEAKS_FIRST: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use crate::trace_args::NodeList;
 /// Writes the page.
 ///
 /// # Errors
-/// Names the directory that holds no run, the trace, or the output.
+/// Names the directory without a run, the trace, or the output.
 pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
     if arguments.json && arguments.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
         let problem = "--json: the page goes to standard output; write it to a file instead";
@@ -58,7 +58,7 @@ fn add_traces(page: &mut Page, arguments: &ReportArgs, output: &Path) -> anyhow:
     Ok(())
 }
 
-/// Adds what alignment moves in these traces, whether their collectives hold, and who was late.
+/// Adds the corrections of these traces, the check of their collectives, and the lateness analysis.
 pub fn add_calibrated(page: &mut Page, calibrated: &Calibrated, settings: &LatenessSettings) {
     let verdict = check(calibrated);
     // Traces whose ranks cannot be compared still have edges, and times that move.
@@ -66,7 +66,7 @@ pub fn add_calibrated(page: &mut Page, calibrated: &Calibrated, settings: &Laten
     page.add_traces(Traces::new(calibrated, &verdict, late.as_ref().map_err(Clone::clone)));
 }
 
-/// A record of the run is no output.
+/// Refuses an output that is a record of the run.
 fn refuse_records(run_dir: &Path, output: &Path) -> anyhow::Result<()> {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     let is_inside = real(output).zip(real(run_dir)).is_some_and(|(file, folder)| file.starts_with(folder));
@@ -80,7 +80,7 @@ fn refuse_records(run_dir: &Path, output: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page of a run that has ended.
+/// Writes the page of a run that has ended.
 pub fn at_end(report: &probe_sync::RunReport) {
     if let Err(problem) = write_at_end(Path::new(&report.out)) {
         tracing::warn!("{problem}");

@@ -12,10 +12,10 @@ use crate::args::StatusArgs;
 use crate::table::{fitted, unsigned};
 use crate::{node_table, output};
 
-/// Prints it, once or until the run is over.
+/// Prints the status, once or until the run is over.
 ///
 /// # Errors
-/// Names the file that is missing or cannot be read.
+/// Names the file that is missing or unreadable.
 pub fn run(arguments: &StatusArgs) -> anyhow::Result<()> {
     let is_drawn_anew = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
     loop {
@@ -100,7 +100,7 @@ fn age(seconds: f64) -> String {
 }
 
 const AGAIN: Duration = Duration::from_secs(1);
-/// To the terminal's upper left corner, and nothing below.
+/// Moves to the upper left corner of the terminal and clears below.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const NODES_MAX: usize = 10;
 const BROKEN: &str = "no new rounds, no report, and no process on this host has the directory open";

@@ -5,13 +5,12 @@ use std::borrow::Cow;
 use console::Term;
 use probe_sync_estimate::record::is_invisible;
 
-/// A text as a terminal, or what stands in its place, takes it: names do nothing to it, and long
-/// lines fit.
+/// A text as safe for a terminal: names cannot control it, and long lines are wrapped.
 pub(crate) fn shown(text: &str, terminal: &Term) -> String {
     fitted(&plain(text), terminal).into_owned()
 }
 
-/// A text without invisible characters but ends of lines and tabs: names are hostile.
+/// A text without invisible characters except line ends and tabs: names are untrusted.
 fn plain(text: &str) -> Cow<'_, str> {
     let is_control = |letter: char| is_invisible(letter) && !matches!(letter, '\n' | '\t');
     match text.contains(is_control) {
@@ -20,8 +19,8 @@ fn plain(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The rest of a line that is too long stands below, two columns further in. A word is never
-/// broken, so that paths can be copied; and what is no terminal takes all as it is.
+/// Wraps lines that are too long, continued two columns further in. Words are never broken, so that
+/// paths can be copied; if the output is not a terminal, the text is unchanged.
 fn fitted<'a>(text: &'a str, terminal: &Term) -> Cow<'a, str> {
     match terminal.size_checked() {
         Some((_, columns)) if !crate::table::is_wide() => broken(text, usize::from(columns)),
@@ -29,7 +28,7 @@ fn fitted<'a>(text: &'a str, terminal: &Term) -> Cow<'a, str> {
     }
 }
 
-/// Breaks the lines of a text that are longer than so many columns, at spaces.
+/// Wraps the lines of a text that exceed this many columns, at spaces.
 pub(crate) fn broken(text: &str, columns: usize) -> Cow<'_, str> {
     // Tables are made for 80 columns; on a narrower terminal nothing helps.
     let columns = columns.max(80);

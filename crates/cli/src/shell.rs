@@ -40,7 +40,7 @@ pub struct ManArgs {
 /// Prints the completions of a shell.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Returns an error if standard output cannot be written.
 pub fn completions(arguments: &CompletionsArgs, mut command: Command) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, NAME, &mut text);
@@ -86,7 +86,7 @@ fn schema_name(command: &str, number: u32) -> String {
     format!("{command}.v{number}.json")
 }
 
-/// The page of a command and those of the commands within it.
+/// Writes the page of a command and those of its subcommands.
 fn write_pages(command: &Command, name: &str, folder: &Path, count: &mut usize) -> anyhow::Result<()> {
     output::write_whole(&folder.join(format!("{name}.1")), &page(command.clone(), name)?)?;
     *count += 1;
@@ -117,8 +117,8 @@ fn page(command: Command, name: &str) -> anyhow::Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// What a command teaches after its flags, as sections: a line in capitals begins one, and what
-/// follows such words on the same line is its text. Lines stay.
+/// Adds the guide of a command as sections: a line in capitals begins one, and text after the
+/// capitals on the same line belongs to it. Line breaks are kept.
 fn sections(guide: &str, page: &mut String) {
     for block in guide.split("\n\n").filter(|block| !block.trim().is_empty()) {
         let capitals = block.find(|c: char| !c.is_ascii_uppercase() && c != ' ').unwrap_or(block.len());
@@ -137,8 +137,7 @@ fn sections(guide: &str, page: &mut String) {
     }
 }
 
-/// Without spaces at the ends of lines, and breaks where there is a space already: `mandoc -Tlint`
-/// names them.
+/// Removes spaces at line ends, and breaks next to existing spaces: `mandoc -Tlint` reports them.
 fn plain(page: &str) -> String {
     let lines: Vec<&str> = page.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let breaks = |at: usize| lines.get(at).is_some_and(|line| *line == ".br" || line.starts_with(".sp"));
@@ -147,7 +146,7 @@ fn plain(page: &str) -> String {
     kept.flat_map(|at| [lines[at], "\n"]).collect()
 }
 
-/// An apostrophe, by name: what `clap_mangen` writes for one.
+/// Definition of the apostrophe that `clap_mangen` uses.
 const PREFACE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 /// When the pages of this version were last changed.
 const DATE: &str = "2026-11-25";

@@ -12,11 +12,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-/// Raises the returned flag on SIGTERM, SIGINT and SIGHUP. The round under way ends early and
+/// Sets the returned flag on SIGTERM, SIGINT and SIGHUP. The current round ends early and
 /// everything is flushed.
 ///
 /// # Errors
-/// When the system refuses a handler.
+/// Returns an error if the system rejects a handler.
 pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in ending_signals() {
@@ -25,12 +25,12 @@ pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Ends this process when a signal has raised `stop` and the start has not come to its end
-/// [`START_GRACE`] later: until then nothing looks at the flag that is stuck in a library or a file
-/// system. Whoever holds the returned guard says by dropping it that the start is over.
+/// Ends this process if a signal has set `stop` and the start is not over [`START_GRACE`] later:
+/// until then a process stuck in a library or a file system does not check the flag. The caller
+/// drops the returned guard when the start is over.
 ///
 /// # Errors
-/// When the system refuses a thread.
+/// Returns an error if a thread cannot be started.
 pub fn end_hung_start(stop: &Arc<AtomicBool>) -> anyhow::Result<Starting> {
     let (over, waiting) = std::sync::mpsc::sync_channel::<()>(0);
     let stop = Arc::clone(stop);
@@ -51,14 +51,14 @@ pub fn end_hung_start(stop: &Arc<AtomicBool>) -> anyhow::Result<Starting> {
     Ok(Starting { _over: over })
 }
 
-/// A start that has not come to its end.
+/// A start that is not over.
 #[derive(Debug)]
 pub struct Starting {
     _over: SyncSender<()>,
 }
 
-/// The signals that ask for an end. A terminal that goes sends SIGHUP, which `nohup` lets this
-/// process ignore.
+/// The signals that request an end. A terminal that disappears sends SIGHUP, which `nohup` makes
+/// this process ignore.
 fn ending_signals() -> impl Iterator<Item = i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
@@ -67,18 +67,17 @@ fn ending_signals() -> impl Iterator<Item = i32> {
     [SIGTERM, SIGINT].into_iter().chain(hangs_up)
 }
 
-/// Lets a file that becomes longer than this process may make it (`ulimit -f`) be an error of the
-/// write, as a full disk is, and not this process's end.
+/// Turns exceeding the file size limit (`ulimit -f`) into a write error, as for a full disk,
+/// instead of the end of this process.
 pub fn survive_size_limit() {
     // What a refused handler leaves is the system's own way: the end.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// On the same signals removes the files that are not whole, then ends the process as the signal
-/// would have.
+/// On the same signals removes incomplete files, then ends the process as the signal would have.
 ///
 /// # Errors
-/// When the system refuses a handler or a thread.
+/// Returns an error if the system rejects a handler or a thread.
 pub fn remove_partials_on_signals() -> anyhow::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new(ending_signals()).context(REFUSED)?;
     let wait = move || {
@@ -94,10 +93,10 @@ pub fn remove_partials_on_signals() -> anyhow::Result<()> {
 }
 
 const REFUSED: &str = "cannot handle SIGTERM, SIGINT and SIGHUP";
-/// What shells add to a signal's number.
+/// Added by shells to the number of a signal.
 const SIGNALLED: i32 = 128;
-/// How long a start that was asked to end may take to its end: waits for other ranks end by
-/// themselves within some seconds.
+/// How long an interrupted start may take: waits for other ranks end by themselves within some
+/// seconds.
 const START_GRACE: Duration = Duration::from_secs(15);
-/// How often a start is looked at.
+/// Interval at which a start is checked.
 const LOOK: Duration = Duration::from_millis(100);

@@ -10,19 +10,19 @@
 
 use std::fmt;
 
-/// Several processes that one launcher has started.
+/// Several processes started by one launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
     launcher: &'static str,
     size: u64,
     rank: Option<String>,
-    /// MPI was initialised, and saw one rank.
+    /// MPI was initialised and has one rank.
     mpi: bool,
 }
 
 impl Started {
-    /// Of this process's environment; none where no launcher says that it has started more than one
-    /// process. `mpi` says whether MPI was initialised.
+    /// Determines this from the environment of the process; `None` if no launcher states that it
+    /// has started more than one process. `mpi` tells whether MPI was initialised.
     pub fn find(mpi: bool) -> Option<Self> {
         Self::of(|name| std::env::var(name).ok(), mpi)
     }
@@ -36,7 +36,7 @@ impl Started {
         (size > 1).then_some(Self { launcher, size, rank, mpi })
     }
 
-    /// Whether this is the one that speaks for all.
+    /// Whether this is the process that prints for all.
     pub fn speaks(&self) -> bool {
         self.rank.as_deref().is_none_or(|rank| rank == "0")
     }
@@ -68,8 +68,8 @@ impl std::error::Error for Started {}
 const SRUN: &str = "srun";
 const PMI: &str = "the launcher";
 
-/// Launchers, and the variables in which they say how many processes they have started and which
-/// one this is; the nearest first.
+/// Launchers, and the variables in which they state the number of processes and the index of this
+/// one; nearest first.
 const SIZES: [(&str, &str, &str); 5] = [
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     (PMI, "PMI_SIZE", "PMI_RANK"),

@@ -8,18 +8,18 @@ use std::process::ExitCode;
 
 use crate::output::Usage;
 
-/// How a command ends.
+/// Exit status of a command.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It did what was asked.
+    /// The command did what was requested.
     Done = 0,
-    /// It could not.
+    /// The command failed.
     Failed = 1,
-    /// It was asked for something that cannot be: nothing was begun.
+    /// The request is invalid: nothing was begun.
     Usage = 2,
-    /// It judged, and found violations.
+    /// The check found violations.
     Violations = 3,
-    /// It found no violation, but had nothing to judge, or could not judge all.
+    /// The check found no violation, but had nothing to judge, or could not judge everything.
     Unjudged = 4,
 }
 
@@ -47,8 +47,7 @@ impl std::fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// No violation was found, but the verdict is on nothing, or on less than all; everything was
-/// printed.
+/// No violation was found, but nothing or not everything could be judged; everything was printed.
 #[derive(Clone, Debug)]
 pub struct Unjudged(pub String);
 
@@ -61,10 +60,10 @@ impl std::fmt::Display for Unjudged {
 impl std::error::Error for Unjudged {}
 
 impl Status {
-    /// All of them, in order.
+    /// All statuses, in order.
     pub const ALL: [Self; 5] = [Self::Done, Self::Failed, Self::Usage, Self::Violations, Self::Unjudged];
 
-    /// What people are told it means.
+    /// Description for users.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -75,7 +74,7 @@ impl Status {
         }
     }
 
-    /// What an error means.
+    /// Returns the status for an error.
     pub fn of(error: &anyhow::Error) -> Self {
         use probe_sync::Error::{Configuration, ConfigurationFile, Refused};
         match error.downcast_ref::<probe_sync::Error>() {
@@ -97,14 +96,14 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// The line of `--help`.
+/// The line in `--help`.
 pub fn help() -> String {
     let each: Vec<String> =
         Status::ALL.iter().map(|status| format!("{} {}", *status as u8, status.meaning())).collect();
     format!("EXIT STATUS  {}.", each.join("; "))
 }
 
-/// An error in one line. Some of the libraries' errors say their cause themselves: no cause is told
+/// An error in one line. Errors of some libraries already include their cause: no cause is printed
 /// twice.
 pub fn told(error: &anyhow::Error) -> String {
     let hint = Usage.to_string();
@@ -120,12 +119,12 @@ pub fn told(error: &anyhow::Error) -> String {
     if error.downcast_ref::<Usage>().is_some() { format!("{text} ({hint})") } else { text }
 }
 
-/// Whether a word is a pattern that the shell handed on as it was; a question ends with its mark.
+/// Whether a word is a pattern that the shell passed on unexpanded; a question ends with its mark.
 fn is_pattern(word: &str) -> bool {
     word.trim_end_matches(['?', ':', ',', ')']).contains(['*', '?'])
 }
 
-/// What may help against what the system said, where nothing else is said of it.
+/// A hint for an error of the system, if the message contains none.
 pub fn remedy(error: &anyhow::Error, told: &str) -> Option<String> {
     let kind = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)?;
     match kind {

@@ -13,11 +13,11 @@ use crate::telling::telling;
 use crate::trace_args::StragglersArgs;
 use crate::traces::{NOTHING_TO_JUDGE, request};
 
-/// Finds and tells who was late.
+/// Finds and prints late ranks.
 ///
 /// # Errors
-/// Names the trace, or the output; [`Unjudged`] where there is no collective to judge,
-/// [`Violations`] where a clock is wrong.
+/// Names the trace, or the output; [`Unjudged`] if there is no collective to judge, [`Violations`]
+/// if a clock is wrong.
 pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let outputs: Vec<&Path> =
         [&arguments.json, &arguments.csv].into_iter().flatten().map(|path| path.as_path()).collect();
@@ -72,7 +72,7 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// `-`, as everywhere.
+/// Whether the path is `-`, which means standard output everywhere.
 fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

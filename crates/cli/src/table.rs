@@ -31,27 +31,27 @@ pub fn render(report: &RunReport) -> String {
     text
 }
 
-/// All columns of tables are wanted.
+/// All columns of tables are requested.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// Whether all columns of tables are wanted, however wide they become.
+/// Sets whether all columns of tables are shown, however wide they become.
 pub fn set_wide(wide: bool) {
     WIDE.store(wide, Ordering::Relaxed);
 }
 
-/// The same, asked.
+/// Returns the setting.
 pub fn is_wide() -> bool {
     WIDE.load(Ordering::Relaxed)
 }
 
-/// A table as text of at most 80 columns: where it is wider, columns are left out one by one, those
-/// that are named in the order in which they are named, then the rest from the last to the second;
-/// a line says which, and how to see them.
+/// A table as text of at most 80 columns: if it is wider, columns are omitted one by one, first the
+/// given ones in their order, then the rest from the last to the second; a line tells which, and
+/// how to see them.
 pub fn fitted(table: Table, first: &[usize]) -> String {
     if is_wide() { lines_of(&table) } else { narrowed(table, first) }
 }
 
-/// A table as lines without spaces at their ends.
+/// A table as lines without trailing spaces.
 pub fn lines_of(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
@@ -80,7 +80,7 @@ fn narrowed(mut table: Table, first: &[usize]) -> String {
     text
 }
 
-/// What a terminal shows at least.
+/// Smallest width of a terminal.
 const WIDTH: usize = 80;
 
 fn table(report: &RunReport) -> Table {
@@ -125,7 +125,8 @@ fn row(node: &NodeRow, is_reference: bool) -> Vec<String> {
     cells
 }
 
-/// The hard interval as distances from the estimate, which says more than two long numbers.
+/// The hard interval as distances from the estimate, which are easier to read than two long
+/// numbers.
 fn hard_interval(node: &NodeRow) -> String {
     let side = |bound: Option<f64>| bound.map_or_else(|| "∞".into(), |b| unsigned((b - node.offset_ns).abs()));
     format!("-{} +{}", side(node.hard_interval_ns[0]), side(node.hard_interval_ns[1]))
@@ -275,7 +276,7 @@ fn pacing(pacing: &PacingReport) -> String {
     )
 }
 
-/// A table stays readable; the report file names them all.
+/// Keeps a table readable; the report file names them all.
 const MAX_LINES: usize = 10;
 
 #[cfg(test)]

@@ -36,12 +36,12 @@ impl Telling {
     }
 }
 
-/// What the command line asked for, from now on.
+/// Sets what the command line requested.
 pub fn ask(asked: Telling) -> Telling {
     *TELLING.get_or_init(|| asked)
 }
 
-/// What the command line asked for.
+/// Returns what the command line requested.
 pub fn telling() -> Telling {
     TELLING.get().copied().unwrap_or_default()
 }

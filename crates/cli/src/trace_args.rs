@@ -76,8 +76,8 @@ pub struct AsTheyAreArgs {
 }
 
 impl TraceArgs {
-    /// Whether some are named without a flag, so that the value of a flag before them may be one of
-    /// them.
+    /// Whether some traces are given without a flag, so that the value of a flag before them may be
+    /// one of them.
     pub fn are_positional(&self) -> bool {
         !self.files.is_empty()
     }
@@ -87,7 +87,7 @@ impl TraceArgs {
         NodeList::joined(&self.nodes)
     }
 
-    /// All traces that are named.
+    /// All traces given.
     pub fn named(&self) -> Vec<PathBuf> {
         [&self.files[..], &self.traces].concat()
     }
@@ -119,7 +119,7 @@ impl std::str::FromStr for NodeList {
     }
 }
 
-/// A range of nodes is no longer than this.
+/// Longest range of nodes.
 const NODES_MAX: u32 = 1 << 20;
 
 /// Flags of `align`.
@@ -217,7 +217,7 @@ pub struct WindowArgs {
 }
 
 impl WindowArgs {
-    /// What the flags ask for.
+    /// The window that the flags request.
     pub fn window(&self) -> Window {
         let bound = |time: &Option<Bound>, marker: &Option<String>| match (time, marker) {
             (Some(time), _) => time.clone(),
@@ -328,7 +328,7 @@ pub struct StepArgs {
 }
 
 impl StepArgs {
-    /// What the library is told.
+    /// Converts the flags to settings of the library.
     pub fn settings(&self) -> anyhow::Result<LatenessSettings> {
         let wrong = |reason: String| anyhow::anyhow!("--step-name: {reason}").context(Usage);
         self.step_name.parse().map_err(wrong)

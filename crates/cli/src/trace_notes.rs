@@ -10,7 +10,7 @@ use probe_sync_trace::NodeTrace;
 
 use crate::telling::telling;
 
-/// Notes of some traces, by kind, in the order in which the kinds came up.
+/// Notes on some traces, by kind, in the order in which the kinds first appeared.
 #[derive(Debug, Default)]
 pub struct TraceNotes {
     traces: usize,
@@ -26,8 +26,8 @@ struct Kind {
 }
 
 impl TraceNotes {
-    /// Takes what there is to say of a trace but for what was logged as a warning, and returns what
-    /// is to be printed below its line.
+    /// Collects the notes on a trace except those that were logged as warnings, and returns what is
+    /// to be printed below its line.
     pub fn take(&mut self, path: &Path, trace: Option<&NodeTrace>, notes: &[String]) -> String {
         self.traces += 1;
         let is_warning = |note: &String| trace.is_some_and(|trace| trace.facts.warnings.contains(note));
@@ -53,7 +53,7 @@ impl TraceNotes {
         }
     }
 
-    /// A line for each kind.
+    /// One line for each kind.
     pub fn text(&self) -> String {
         let line = |Kind { first: (path, note), traces, is_the_same, .. }: &Kind| {
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
@@ -72,8 +72,8 @@ impl TraceNotes {
     }
 }
 
-/// The text with each number, and its unit, as one sign; names of hosts and files have numbers,
-/// too.
+/// The text with each number and its unit replaced by one character; names of hosts and files have
+/// numbers, too.
 fn without_numbers(note: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in note.split(' ') {

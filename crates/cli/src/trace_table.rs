@@ -51,11 +51,11 @@ impl TraceTable {
         self.rows.push([name(path), stats.events.to_string(), by, least, most, uncertainty]);
     }
 
-    /// Prints the sum, the table, and each kind of note once; with `-v` a line for each trace and
-    /// all its notes.
+    /// Prints the summary, the table, and each kind of note once; with `-v` a line for each trace
+    /// and all its notes.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Returns an error if standard output cannot be written.
     pub fn tell(&self, output: &Path) -> anyhow::Result<()> {
         let uncertainty = match self.uncertainty_ns {
             ns if ns.is_finite() => format!("uncertainty up to {}", unsigned(ns)),
@@ -84,7 +84,7 @@ impl TraceTable {
     }
 }
 
-/// What there is to say of a trace next to its numbers.
+/// Notes on a trace in addition to its numbers.
 fn notes_of(stats: &AlignmentStats) -> Vec<String> {
     let mut notes = Vec::new();
     let mut of_all = |count: u64, what: &str| {
@@ -106,8 +106,8 @@ fn notes_of(stats: &AlignmentStats) -> Vec<String> {
     notes
 }
 
-/// A file's name, with its folder where that may tell it from others, and with its middle left out
-/// where it is long.
+/// The name of a file, with its folder if that may distinguish it, shortened in the middle if it is
+/// long.
 fn name(path: &Path) -> String {
     let last: Vec<_> = path.iter().rev().take(2).collect();
     let whole: std::path::PathBuf = last.into_iter().rev().collect();
@@ -124,7 +124,7 @@ fn name(path: &Path) -> String {
 const COLUMNS: usize = 6;
 /// Rows in the table; `-v` prints all traces.
 const ROWS_SHOWN: usize = 8;
-/// Characters of a name, so that the table fits into 100 columns.
+/// Longest name, in characters, so that the table fits into 100 columns.
 const NAME_MAX: usize = 36;
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ use crate::trace_table::TraceTable;
 /// Rewrites every trace in its own format.
 ///
 /// # Errors
-/// Names the trace; traces written before stay. With `--validate` those of [`run_check`], and
-/// nothing is written where causality is violated.
+/// Names the trace; traces already written are kept. With `--validate` also the errors of
+/// [`run_check`], and nothing is written if causality is violated.
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, &[])?;
     let _progress = Reading::begin("align", &request, used_for(TraceOutput::Each));
@@ -55,20 +55,20 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     verdict.as_ref().map_or(Ok(()), ended)
 }
 
-/// This is written of all traces, and no more is asked of them.
+/// Only this is written of all traces, and nothing else is needed of them.
 fn used_for(output: TraceOutput) -> TraceUse {
     TraceUse { output, ..TraceUse::default() }
 }
 
-/// Whether all traces are searched for an event.
+/// Whether all traces must be searched for an event.
 pub(crate) fn is_mark(bound: &Bound) -> bool {
     matches!(bound, Bound::Marker(_))
 }
 
-/// Puts all traces into one file.
+/// Merges all traces into one file.
 ///
 /// # Errors
-/// Names the trace. With `--validate` those of [`run_check`], and nothing is written where
+/// Names the trace. With `--validate` also the errors of [`run_check`], and nothing is written if
 /// causality is violated.
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
@@ -123,17 +123,17 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     verdict.as_ref().map_or(Ok(()), ended)
 }
 
-/// Ends with the violations that --validate found before anything was written; with JSON the
-/// document has said it.
+/// Fails with the violations that --validate found before anything was written; with JSON the
+/// document contains them.
 fn not_written(verdict: &Verdict<'_>, output: &Path, json: bool) -> anyhow::Result<()> {
     tracing::warn!("--validate: causality is violated; {} was not written", output.display());
     if json { ended(verdict) } else { print_verdict(verdict) }
 }
 
-/// Judges happens-before, before and after correction where clocks are known.
+/// Checks happens-before, before and after correction if clocks are known.
 ///
 /// # Errors
-/// [`Violations`], or [`Unjudged`] without any.
+/// [`Violations`]; [`Unjudged`] if nothing was violated and not everything was judged.
 pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
     let on_stdout = arguments.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if let Some(path) = arguments.json.as_ref().filter(|_| !on_stdout && arguments.input.are_positional()) {
@@ -161,7 +161,7 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
     print_verdict(&verdict)
 }
 
-/// Calls the library and prints what it says of no trace in particular.
+/// Calls the library and prints its notes on no trace in particular.
 pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Calibrated> {
     let calibrated = calibrated(request)?;
     if let Some(found) = calibrated.collectives.as_ref().filter(|_| !json) {
@@ -171,7 +171,7 @@ pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Cal
     Ok(calibrated)
 }
 
-/// Calls the library. A trace that cannot be read refuses all, unless it may be left out: the
+/// Calls the library. A trace that cannot be read fails the call, unless it may be skipped: the
 /// message says how.
 pub(crate) fn calibrated(request: &Request) -> anyhow::Result<Calibrated> {
     probe_sync_trace::calibrate(request).map_err(|error| {
@@ -189,7 +189,7 @@ pub(crate) fn calibrated(request: &Request) -> anyhow::Result<Calibrated> {
     })
 }
 
-/// Logs what is worth telling of no trace in particular.
+/// Logs the notes on no trace in particular.
 pub(crate) fn tell(calibrated: &Calibrated) {
     for note in &calibrated.notes {
         tracing::info!("{note}");
@@ -229,7 +229,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
     })
 }
 
-/// The request with nothing that would move a time, where that is asked for.
+/// The request without anything that would shift a time, if that is requested.
 pub(crate) fn as_they_are(request: Request, asked: &AsTheyAreArgs) -> Request {
     if !asked.no_correction {
         return request;
@@ -252,7 +252,7 @@ fn tell_verdict(verdict: &Verdict<'_>) -> anyhow::Result<()> {
     crate::output::tell_note(&remarks)
 }
 
-/// The status that a verdict is.
+/// The exit status of a verdict.
 fn ended(verdict: &Verdict<'_>) -> anyhow::Result<()> {
     match verdict.outcome() {
         Outcome::Holds => Ok(()),

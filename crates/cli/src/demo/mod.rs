@@ -28,7 +28,7 @@ use text::Shown;
 /// Runs the demonstration.
 ///
 /// # Errors
-/// The measurement fails, or a file cannot be written.
+/// Returns an error if the measurement fails, or if a file cannot be written.
 pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     let folder = &arguments.output;
     NewFolders::create(folder).with_context(|| format!("cannot create {}", folder.display()))?.keep();
@@ -52,7 +52,7 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     tell(&text::traces(&Shown { verdict: &verdict, late: &late, error, folder, page: &page }))
 }
 
-/// Measures with processes of this program, which take nothing from the caller's environment.
+/// Measures with processes of this program, which inherit nothing from the caller's environment.
 fn measure(seed: u64, run_dir: &Path) -> anyhow::Result<()> {
     let binary = std::env::current_exe().context("cannot find this program's executable")?;
     let mut command = Command::new(binary);
@@ -71,7 +71,7 @@ fn measure(seed: u64, run_dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The middle of the measured time, ns since 1970.
+/// Middle of the measured span, ns since 1970.
 fn middle_ns(run_dir: &Path) -> anyhow::Result<i64> {
     let path = run_dir.join("run.json");
     let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -98,5 +98,5 @@ fn page(run_dir: &Path, calibrated: &Calibrated, output: &Path) -> anyhow::Resul
     Ok(output.to_owned())
 }
 
-/// Seconds that are measured.
+/// Length of the measurement, s.
 const SECONDS: u32 = 6;

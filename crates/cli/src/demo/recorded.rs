@@ -34,10 +34,10 @@ pub struct Recorded {
 }
 
 impl TraceSet {
-    /// Unpacks the traces and removes the known errors of the clocks on which they were recorded.
+    /// Unpacks the traces and removes the known errors of the clocks they were recorded on.
     ///
     /// # Errors
-    /// The embedded files are damaged.
+    /// Returns an error if the embedded files are damaged.
     pub fn read() -> anyhow::Result<Self> {
         let errors = errors()?;
         let traces = TRACES.iter().zip(&errors).map(|(packed, error)| Trace::read(packed, error));
@@ -45,7 +45,7 @@ impl TraceSet {
     }
 
     /// Writes the traces as the clocks of a run would have stamped them, with the job in the middle
-    /// of the measured time.
+    /// of the measured span.
     ///
     /// # Errors
     /// Names the file that cannot be written.
@@ -85,7 +85,8 @@ impl Recorded {
     /// Compares the times of aligned files with the true ones.
     ///
     /// # Errors
-    /// An aligned file cannot be read, or does not have the events of its input.
+    /// Returns an error if an aligned file cannot be read, or does not have the events of its
+    /// input.
     pub fn compare(&self, aligned: &[(PathBuf, PathBuf)]) -> anyhow::Result<TimeError> {
         let mut errors_ns = Vec::new();
         for (input, output) in aligned {
@@ -117,7 +118,7 @@ impl Trace {
         Ok(Self { document, times_ns })
     }
 
-    /// Adds the event by which a trace states its rank of the run: all ranks are on one host.
+    /// Adds the event by which a trace states its rank in the run: all ranks are on one host.
     fn state_rank(&mut self, rank: u32) -> anyhow::Result<()> {
         let events = self.document["traceEvents"].as_array_mut().context("a trace without events")?;
         let name = format!("probe_sync.rank#{rank}/{}", TRACES.len());
@@ -129,8 +130,8 @@ impl Trace {
     }
 }
 
-/// The errors of the clocks on which the traces were recorded, by node: what the clock showed, and
-/// how far it was ahead, ns.
+/// The errors of the clocks that the traces were recorded on, by node: clock reading, and clock
+/// minus true time, ns.
 fn errors() -> anyhow::Result<[Vec<(i64, i64)>; TRACES.len()]> {
     let mut errors = [const { Vec::new() }; TRACES.len()];
     for row in csv::Reader::from_reader(OFFSETS).deserialize() {
@@ -140,8 +141,8 @@ fn errors() -> anyhow::Result<[Vec<(i64, i64)>; TRACES.len()]> {
     Ok(errors)
 }
 
-/// The error when the clock showed this time: on a straight line between the known ones, constant
-/// before and after them.
+/// The error at a clock reading: interpolated linearly between the known errors, constant before
+/// and after them.
 fn error_at(known: &[(i64, i64)], shown_ns: i64) -> i64 {
     let next = known.partition_point(|(at, _)| *at <= shown_ns);
     match (next.checked_sub(1).and_then(|last| known.get(last)), known.get(next)) {

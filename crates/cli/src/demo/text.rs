@@ -8,7 +8,7 @@ use probe_sync_trace::{Lateness, Verdict, counted};
 
 use crate::table::{signed, unsigned};
 
-/// How far aligned times are from the true ones.
+/// Distance of aligned times from the true ones.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeError {
     /// Times compared.
@@ -19,21 +19,21 @@ pub struct TimeError {
     pub worst_ns: i64,
 }
 
-/// What the second half of the text is made of.
+/// Input of the second half of the text.
 pub struct Shown<'a> {
     /// The check, before and after.
     pub verdict: &'a Verdict<'a>,
-    /// Who was late.
+    /// Result of the lateness analysis.
     pub late: &'a Lateness,
-    /// How far aligned times are from the true ones.
+    /// Distance of aligned times from the true ones.
     pub error: TimeError,
-    /// The demo's directory.
+    /// Directory of the demo.
     pub folder: &'a Path,
     /// The report page.
     pub page: &'a Path,
 }
 
-/// What is about to happen.
+/// Announces what is about to happen.
 pub fn opening(seconds: u32) -> String {
     format!(
         "Four ranks on this machine measure each other for {seconds} s. Their clocks are deliberately wrong,\nby up to 10 ms and 50 \
@@ -41,7 +41,7 @@ pub fn opening(seconds: u32) -> String {
     )
 }
 
-/// How wrong the measured offsets are.
+/// Errors of the measured offsets.
 pub fn clocks(report: &RunReport) -> String {
     let mut text = String::from("1. THE CLOCKS\n\n");
     let _ =
@@ -72,7 +72,7 @@ pub fn clocks(report: &RunReport) -> String {
     text
 }
 
-/// What became of the traces, who was late, and what to type next.
+/// Results for the traces, late ranks, and the next commands to try.
 pub fn traces(shown: &Shown<'_>) -> String {
     let mut text = String::from("2. THE TRACES of a recorded PyTorch job, timestamped with these clocks\n\n");
     let Shown { verdict, late, error, folder, page } = shown;
@@ -98,7 +98,7 @@ pub fn traces(shown: &Shown<'_>) -> String {
     text
 }
 
-/// Who was last, and whom the recorded times would have blamed.
+/// The rank that was last, and the one that the recorded times would have blamed.
 fn stragglers(late: &Lateness) -> String {
     let mut text = String::from("3. WHICH RANKS WERE LATE to the collectives\n\n");
     for line in &late.ranks {
@@ -134,7 +134,7 @@ const NEXT_MPI: &str = "  probe_sync doctor                                  # w
   mpirun -n 2 --host gpu-01,gpu-02 probe_sync -o run # alongside a job, until Ctrl-C
   probe_sync merge traces/ --run-dir run -o one_clock.pftrace
 ";
-/// The second line is for each host, since this build has no MPI.
+/// The second line is needed on each host, since this build has no MPI.
 const NEXT_TCP: &str = "  probe_sync doctor    # what this machine supports
   RANK=0 WORLD_SIZE=2 MASTER_ADDR=gpu-01 MASTER_PORT=29511 probe_sync -o run    # alongside a job; RANK=1 on gpu-02
   probe_sync merge traces/ --run-dir run -o one_clock.pftrace

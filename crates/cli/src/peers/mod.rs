@@ -38,8 +38,8 @@ use survey::{EdgeSeen, HostState};
 /// Measures and prints.
 ///
 /// # Errors
-/// When the ranks cannot talk, the run is refused, or something prevents a measurement, after
-/// everything was printed.
+/// Returns an error if the ranks cannot communicate or the run is refused, or, after everything was
+/// printed, if something prevents a measurement.
 pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
     let folder = Folder::new()?;
     let config = arguments.run.configuration_after(&settings(&folder.path.join("out")));
@@ -71,8 +71,8 @@ pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
     shown
 }
 
-/// What is measured unless flags say otherwise: all pairs of up to 33 nodes, for some seconds, at
-/// one pace: fewer packets would not show that one of a hundred is lost.
+/// Settings of the measurement unless flags override them: all pairs of up to 33 nodes, for some
+/// seconds, at a constant pace: fewer packets would not reveal a loss of one in a hundred.
 fn settings(out: &Path) -> Vec<(String, String)> {
     let out = out.display().to_string();
     let settings = [
@@ -88,7 +88,7 @@ fn settings(out: &Path) -> Vec<(String, String)> {
     settings.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-/// Rank 0 has the survey afterwards.
+/// Returns the survey on rank 0.
 fn survey_of(
     collective: &mut dyn Collective,
     config: Result<probe_sync::Config, probe_sync::Error>,
@@ -104,7 +104,7 @@ fn survey_of(
     Ok(report.map(|report| Found { states, report, edges: edges.concat() }))
 }
 
-/// What rank 0 knows of all hosts.
+/// What rank 0 knows about all hosts.
 struct Found {
     /// By rank.
     states: Vec<HostState>,
@@ -117,10 +117,10 @@ impl Found {
         Survey::new(&self.states, &self.report, &self.edges)
     }
 
-    /// Prints a line per host.
+    /// Prints one line per host.
     ///
     /// # Errors
-    /// [`Unfit`] where a host would spoil the job.
+    /// [`Unfit`] if a host would degrade the job.
     fn judge(&self, arguments: &DoctorArgs) -> anyhow::Result<()> {
         let limits = Limits { offset: arguments.max_offset, rate_ppm: arguments.max_rate };
         let gate = Gate::new(&self.survey(), &self.report, &self.states, limits);
@@ -146,7 +146,7 @@ fn show(survey: &Survey, json: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Every rank's statement, at rank 0; elsewhere nothing.
+/// Collects the statements of all ranks on rank 0; elsewhere returns nothing.
 fn gather<T: Serialize + DeserializeOwned>(
     collective: &mut dyn Collective,
     own: &T,
@@ -182,7 +182,7 @@ fn last_fits(windows: &Path) -> anyhow::Result<Vec<EdgeSeen>> {
     Ok(seen)
 }
 
-/// A folder that nobody else can enter, removed with everything in it.
+/// A folder that only its owner can enter, removed with its contents.
 struct Folder {
     path: PathBuf,
 }
@@ -211,7 +211,7 @@ impl Observer for Silent {
     fn round(&mut self, _: &GlobalWindowData, _: Duration) {}
 }
 
-/// How long rank 0 waits for what the others say; looking at a host takes a second.
+/// How long rank 0 waits for the statements of the others; examining a host takes a second.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::screen;
 use crate::telling::{LogFormat, telling};
 
-/// Whether something is drawn in place: standard error is a terminal, and a person asked for text.
+/// Whether progress is drawn in place: standard error is a terminal, and text output was requested.
 pub fn draws() -> bool {
     telling().draws() && std::io::stderr().is_terminal()
 }
@@ -24,13 +24,12 @@ pub fn draw(bar: ProgressBar, style: ProgressStyle) -> ProgressBar {
     bar
 }
 
-/// A template of indicatif's, which is right when it is written.
+/// Parses an indicatif template, which is correct by construction.
 pub fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
-/// Standard error, where it does not run into what is drawn in place: what is written there stays
-/// above it.
+/// Standard error, above what is drawn in place.
 pub struct AboveTheLine;
 
 impl Write for AboveTheLine {
@@ -48,7 +47,7 @@ impl Write for AboveTheLine {
     }
 }
 
-/// Does something to the screen while nothing is drawn in place.
+/// Runs `act` while nothing is drawn in place.
 pub fn suspended<T>(act: impl FnOnce() -> T) -> T {
     let bar = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match bar.filter(|bar| !bar.is_finished()) {
@@ -57,7 +56,7 @@ pub fn suspended<T>(act: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What is drawn in place.
+/// The bar drawn in place.
 static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 const REDRAW: Duration = Duration::from_millis(250);

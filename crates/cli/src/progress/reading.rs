@@ -11,14 +11,14 @@ use probe_sync_trace::{Request, TraceUse, bytes_expected, bytes_read};
 
 use super::work::Work;
 
-/// Watches until it goes.
+/// Shows reading progress until it is dropped.
 pub struct Reading {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reading {
-    /// `what` is going to read the traces that are asked for.
+    /// Begins for `what`, which is going to read the requested traces.
     pub fn begin(what: &'static str, request: &Request, used: TraceUse) -> Self {
         let (request, begun) = (request.clone(), Read::so_far());
         let (end, ended) = channel();
@@ -44,11 +44,11 @@ impl Reading {
     }
 }
 
-/// What has been read of traces.
+/// Amounts read.
 #[derive(Copy, Clone)]
 struct Read {
     counted: u64,
-    /// All that this process has read; 0 where the system does not say.
+    /// All bytes that this process has read; 0 if the system does not tell.
     in_all: u64,
 }
 
@@ -57,14 +57,14 @@ impl Read {
         Self { counted: bytes_read(), in_all: read_by_process().unwrap_or(0) }
     }
 
-    /// Of traces, also those that SQLite reads.
+    /// Bytes of traces, including those read by SQLite.
     fn since(self, begun: &Self, by_sqlite: bool) -> f64 {
         let (counted, in_all) = (self.counted - begun.counted, self.in_all.saturating_sub(begun.in_all));
         if by_sqlite { counted.max(in_all) as f64 } else { counted as f64 }
     }
 }
 
-/// Bytes that this process has read of anything (proc_pid_io(5), `rchar`).
+/// Bytes that this process has read from anything (proc_pid_io(5), `rchar`).
 fn read_by_process() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("rchar: "))?.trim().parse().ok()

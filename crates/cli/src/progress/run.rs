@@ -30,12 +30,12 @@ pub struct RunProgress {
 }
 
 impl RunProgress {
-    /// Of a run that is about to start.
+    /// Creates the progress of a run that is about to start.
     pub fn new(starting: Starting) -> Self {
         Self { starting: Some(starting), ..Self::default() }
     }
 
-    /// Leaves the last table standing.
+    /// Leaves the last table on the screen.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.abandon();
@@ -84,8 +84,8 @@ impl Observer for RunProgress {
 }
 
 impl RunProgress {
-    /// The table of the nodes that are known worst, as many as the terminal has room for, and the
-    /// round's line. Nothing is wider than the terminal: what wraps cannot be drawn anew.
+    /// The table of the least certain nodes, as many as fit the terminal, and the line of the
+    /// round. No line is wider than the terminal: wrapped lines cannot be redrawn.
     fn drawn(&self, round: &GlobalWindowData, line: &str) -> String {
         let (rows, columns) = Term::stderr().size();
         let others = round.all_nodes.iter().filter(|node| node.node_id != round.reference);
@@ -110,7 +110,7 @@ impl RunProgress {
 struct Widths {
     /// All but the reference.
     nodes: usize,
-    /// Half-widths of the 95 % intervals of those that are reached, ns.
+    /// Half-widths of the 95 % intervals of the reachable nodes, ns.
     reached: Vec<f64>,
 }
 
@@ -146,7 +146,7 @@ fn what_starts(started: &Started<'_>) -> String {
     )
 }
 
-/// The timestamps of most nodes, and which nodes have others.
+/// The stamp source of most nodes, and which nodes have others.
 fn stamps(of_nodes: &[StampSource]) -> String {
     let count = |stamp: &StampSource| of_nodes.iter().filter(|other| *other == stamp).count();
     let Some(most) = of_nodes.iter().min_by_key(|stamp| (usize::MAX - count(stamp), **stamp)) else {
@@ -174,7 +174,7 @@ fn line(round: &GlobalWindowData, widths: &Widths, latency: Duration) -> String 
     )
 }
 
-/// Edges that were left out, and clocks that were disturbed.
+/// Excluded edges and disturbed clocks.
 fn happened(round: &GlobalWindowData) -> String {
     let mut text = String::new();
     for (edge, reason) in round.excluded_edges.iter().take(MAX_NAMED) {
@@ -186,11 +186,11 @@ fn happened(round: &GlobalWindowData) -> String {
     text
 }
 
-/// A line stays readable; the files name every edge.
+/// Keeps a line readable; the files name every edge.
 const MAX_NAMED: usize = 3;
 /// Nodes in the table; `status --all` shows all.
 const NODES_MAX: usize = 10;
-/// Lines of a terminal that the table leaves: its header, what is below, and what is said above.
+/// Lines of a terminal that the table leaves free: its header, and lines above and below.
 const ROWS_BESIDE: usize = 8;
 
 #[cfg(test)]

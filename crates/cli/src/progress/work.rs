@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressState};
 
 use super::drawn::{draw, draws, style};
 
-/// Work under way.
+/// Work in progress.
 pub struct Work {
     what: String,
     begun: Instant,
@@ -20,19 +20,19 @@ pub struct Work {
 
 struct Shown {
     bar: Option<ProgressBar>,
-    /// Where nothing is drawn: after how long the next line is due.
+    /// If nothing is drawn: when the next line is due.
     next_line: Duration,
 }
 
 impl Work {
-    /// Begins now; `what` is a word or two, as in "merge".
+    /// Begins now; `what` is a word or two, for example "merge".
     pub fn begin(what: impl Into<String>) -> Self {
         let shown = Mutex::new(Shown { bar: None, next_line: UNSAID });
         Self { what: what.into(), begun: Instant::now(), shown }
     }
 
-    /// This share of the work is done, 0 to 1, in terms of time; `doing` is what comes next. Shares
-    /// of several threads may come in any order.
+    /// Reports that this share of the work is done, 0 to 1, in terms of time; `doing` is the next
+    /// step. Shares of several threads may come in any order.
     pub fn at(&self, share: f64, doing: &str) {
         let elapsed = self.begun.elapsed();
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ impl Work {
         }
     }
 
-    /// Takes away what is drawn.
+    /// Removes what is drawn.
     pub fn finish(&self) {
         if let Some(bar) = &self.shown.lock().unwrap_or_else(PoisonError::into_inner).bar {
             bar.finish_and_clear();
@@ -72,13 +72,13 @@ impl Drop for Work {
     }
 }
 
-/// How long the rest will take, if it goes on as it has.
+/// Estimated remaining time at the present speed.
 fn write_left(state: &ProgressState, text: &mut dyn fmt::Write) {
     // A closed terminal is nobody to tell.
     let _ = write!(text, "{}", left(state.elapsed(), f64::from(state.fraction())));
 }
 
-/// How long it has taken.
+/// Elapsed time.
 fn write_elapsed(state: &ProgressState, text: &mut dyn fmt::Write) {
     let _ = write!(text, "{}", seconds(state.elapsed()));
 }
@@ -98,12 +98,12 @@ fn seconds(length: Duration) -> String {
     }
 }
 
-/// Shorter work needs no words.
+/// Shorter work prints nothing.
 const UNSAID: Duration = Duration::from_secs(2);
-/// Where nothing is drawn, lines come this often, and a little oftener at first.
+/// Interval of the lines if nothing is drawn; the first ones come somewhat more often.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 const EARLY: Duration = Duration::from_secs(8);
-/// Below this share nothing can be said of the rest.
+/// Below this share the remaining time cannot be estimated.
 const KNOWN: f64 = 0.02;
 const PARTS: u64 = 1000;
 

@@ -52,10 +52,10 @@ pub struct ConvertArgs {
     pub json: bool,
 }
 
-/// Writes each.
+/// Writes each recording.
 ///
 /// # Errors
-/// Names the recording, or the output; those that were written before stay.
+/// Names the recording, or the output; recordings already written are kept.
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let nodes = NodeList::joined(&arguments.nodes);
     if !nodes.is_empty() && nodes.len() != arguments.files.len() {
@@ -74,7 +74,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The clock that was asked for; None: each machine's own.
+/// The requested reference clock; `None`: the clock of each machine.
 fn reference(arguments: &ConvertArgs) -> Option<Reference> {
     let clocks = match (&arguments.run_dir, &arguments.offsets) {
         (Some(directory), _) => ClockSource::Run(directory.clone()),
@@ -85,7 +85,7 @@ fn reference(arguments: &ConvertArgs) -> Option<Reference> {
     Some(Reference { clocks, nodes: NodeList::joined(&arguments.nodes), extrapolate })
 }
 
-/// A file for one, a folder for several, in which a trace has its recording's name.
+/// One file for one recording, a folder for several, with a trace named after each recording.
 fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
     if arguments.files.len() == 1 && !arguments.output.is_dir() {
         return Ok(vec![arguments.output.clone()]);

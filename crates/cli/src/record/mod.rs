@@ -41,10 +41,10 @@ pub enum Verb {
     Snapshot(snapshot::SnapshotArgs),
 }
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// Those of the verb, which name the file.
+/// Errors of the command, which name the file.
 pub fn run(arguments: &RecordArgs) -> anyhow::Result<()> {
     match &arguments.verb {
         Verb::Inspect(arguments) => inspect::run(arguments),

@@ -20,10 +20,10 @@ pub struct SnapshotArgs {
     pub asked: Asked,
 }
 
-/// Asks, and prints the name of each copy.
+/// Sends the request, and prints the name of each copy.
 ///
 /// # Errors
-/// When the folder cannot be made; who refuses.
+/// Returns an error if the folder cannot be created; names the sessions that refuse.
 pub fn run(arguments: &SnapshotArgs) -> anyhow::Result<()> {
     let folder = arguments.out.as_ref().map(|out| {
         let made = NewFolders::create(out).and_then(|made| {

@@ -22,10 +22,10 @@ pub struct StartArgs {
     pub asked: Asked,
 }
 
-/// Asks, and prints what each says.
+/// Sends the request, and prints each answer.
 ///
 /// # Errors
-/// What is wrong with the times; who refuses.
+/// States what is wrong with the times; names the sessions that refuse.
 pub fn run(arguments: &StartArgs) -> anyhow::Result<()> {
     let window_ns = arguments.at.as_deref().zip(arguments.span.as_deref());
     let window_ns = window_ns.map(|(at, span)| window(at, span, &arguments.asked)).transpose()?;
@@ -53,7 +53,7 @@ fn duration(text: &str, flag: &str) -> anyhow::Result<i64> {
     Ok(parsed.as_ns())
 }
 
-/// What the reference shows to the first of those who are asked.
+/// Present reference time, from the first of the sessions.
 fn reference(asked: &Asked) -> anyhow::Result<i64> {
     let sockets = asked.sockets()?;
     let first = sockets.first().context("nobody is asked")?;

@@ -13,10 +13,10 @@ pub struct StopArgs {
     pub asked: Asked,
 }
 
-/// Asks, and prints what each says.
+/// Sends the request, and prints each answer.
 ///
 /// # Errors
-/// Who refuses.
+/// Names the sessions that refuse.
 pub fn run(arguments: &StopArgs) -> anyhow::Result<()> {
     arguments.asked.ask(&Request::Stop, |answer| {
         let counts = answer.standing.counts;

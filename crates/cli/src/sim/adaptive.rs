@@ -25,20 +25,20 @@ use crate::table::{fitted, unsigned};
 /// Seeds of `--adaptive`.
 pub const SEEDS: u64 = 5;
 
-/// The target where none is given.
+/// The target if none is given.
 pub const TARGET: Duration = Duration::from_ns(200);
 
-/// One scenario at the fixed pace and with the target.
+/// One scenario, at the fixed pace and with the target.
 struct Row {
     name: String,
-    /// Demanded to save packets, and to meet the target.
+    /// Required to save packets and to meet the target.
     quiet: bool,
     loaded: bool,
     fixed: Figures,
     adaptive: Figures,
     /// Cadence after the last round, median over the seeds.
     cadence_ns: f64,
-    /// Runs that ended with the target reached, of how many.
+    /// Runs that ended with the target reached, and number of runs.
     reached: [usize; 2],
     extra_edges: usize,
 }
@@ -53,10 +53,11 @@ struct Figures {
     half_width_ns: f64,
 }
 
-/// Runs the cells, or the scenario that was given.
+/// Runs the cells, or the given scenario.
 ///
 /// # Errors
-/// When the scenario is wrong, a file cannot be written, or a signal ended it.
+/// Returns an error if the scenario is invalid, if a file cannot be written, or if a signal
+/// interrupted it.
 pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let target = arguments.target_error.unwrap_or(TARGET);
     if target <= Duration::ZERO {
@@ -226,7 +227,7 @@ fn table(rows: &[Row], target: Duration) -> String {
     )
 }
 
-/// What is demanded of quiet and of loaded cells.
+/// Requirements for quiet and loaded cells.
 fn demands(rows: &[Row]) -> Vec<Demand> {
     let most = rows.iter().filter(|row| row.quiet).max_by(|a, b| a.share_of_packets().total_cmp(&b.share_of_packets()));
     let least = rows.iter().filter(|row| row.loaded).min_by(|a, b| a.adaptive.within.total_cmp(&b.adaptive.within));
@@ -243,10 +244,10 @@ fn demands(rows: &[Row]) -> Vec<Demand> {
     quiet.into_iter().chain(loaded).collect()
 }
 
-/// Quiet, middling, loaded.
+/// Quiet, medium, loaded.
 const LOADS: [f64; 3] = [0.2, 0.5, 0.8];
 
-/// Share of the fixed pace's packets that quiet cells may take.
+/// Share of the packets of the fixed pace that quiet cells may take.
 const PACKETS_SHARE_MAX: f64 = 0.2;
 
 /// Share of nodes and rounds that must be within the target in loaded cells.

@@ -110,7 +110,7 @@ pub enum StampKind {
 }
 
 impl SimArgs {
-    /// What to judge, `methods` where none were named.
+    /// What to judge; `methods` if none were named.
     pub fn plan(&self, methods: &[Method], scenario: &Scenario) -> Plan {
         let mut chosen = if self.methods.is_empty() { methods.to_vec() } else { self.methods.clone() };
         chosen.sort_unstable();
@@ -130,10 +130,10 @@ impl SimArgs {
     }
 
     /// The file, or the base of the cells at the cadence of a real run with software stamps;
-    /// changed by the flags.
+    /// modified by the flags.
     ///
     /// # Errors
-    /// Names the file or the field that is wrong.
+    /// Names the invalid file or field.
     pub fn scenario(&self) -> anyhow::Result<Scenario> {
         let mut scenario = match &self.scenario {
             Some(path) => {
@@ -154,10 +154,10 @@ impl SimArgs {
         })
     }
 
-    /// What the flags say of nodes, edges, load and rate.
+    /// Applies the flags for nodes, edges, load and rate.
     ///
     /// # Errors
-    /// When the scenario then contradicts itself.
+    /// Returns an error if the scenario then contradicts itself.
     pub fn change(&self, scenario: &mut Scenario) -> anyhow::Result<()> {
         scenario.nodes = self.nodes.unwrap_or(scenario.nodes);
         scenario.reference = self.reference.map_or(scenario.reference, NodeId);
@@ -171,7 +171,7 @@ impl SimArgs {
 /// The built-in base of the twelve cells.
 ///
 /// # Errors
-/// Never but for a mistake in the file.
+/// Returns an error only if the built-in file is invalid.
 pub fn cell_scenario() -> anyhow::Result<Scenario> {
     Scenario::from_toml(BASE).context("the built-in scenario of the cells")
 }
@@ -201,8 +201,8 @@ fn method(text: &str) -> Result<Method, String> {
 /// Above this many nodes not all packets are kept.
 pub const LARGE: u32 = 64;
 
-/// Above this many nodes a run is shorter by default: it has nodes and packets enough, and somebody
-/// waits for the answer.
+/// Above this many nodes a run is shorter by default: it has enough nodes and packets, and the user
+/// waits for the result.
 const MANY: u32 = 16;
 
 const LARGE_DURATION: Duration = Duration::from_ms(16_000);

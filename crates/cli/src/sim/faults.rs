@@ -30,14 +30,14 @@ pub const SEEDS: u64 = 20;
 struct Row {
     name: String,
     runs: usize,
-    /// Largest number of rounds from a fault's begin to its naming; None where one was not named in
-    /// some run.
+    /// Largest number of rounds from the start of a fault until it is named; `None` if one was not
+    /// named in some run.
     worst_delay: Option<u64>,
     unnamed: usize,
     others: usize,
     healthy_left_out: usize,
     healthy_invalid: usize,
-    /// Live and smoothed, with the fault and without, ns; None for clean runs.
+    /// Live and smoothed, with and without the fault, ns; `None` for clean runs.
     p99_ns: Option<[[f64; 2]; 2]>,
     example: String,
 }
@@ -45,7 +45,8 @@ struct Row {
 /// Runs the cases and, over all loads, clean runs.
 ///
 /// # Errors
-/// When the scenario cannot hold the faults, a file cannot be written, or a signal ended it.
+/// Returns an error if the scenario is too small for the faults, if a file cannot be written, or if
+/// a signal interrupted it.
 pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let base = scenario(arguments).map_err(|error| error.context(Usage))?;
     let start_s = START_WINDOWS * base.window_s;
@@ -97,7 +98,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     written(arguments, out)
 }
 
-/// The file, or the base of the cells at 20 pairs per second; changed by the flags.
+/// The file, or the base of the cells at 20 pairs per second; modified by the flags.
 fn scenario(arguments: &SimArgs) -> anyhow::Result<Scenario> {
     if arguments.scenario.is_some() {
         return arguments.scenario();
@@ -207,21 +208,22 @@ fn ratio(with: f64, without: f64) -> f64 {
     if without > 0.0 { with / without } else { f64::NAN }
 }
 
-/// A clock that warms up has changed its rate, and that may be said; anything else is a false
+/// A clock that warms up has changed its rate, so naming that is correct; anything else is a false
 /// alarm.
 fn without_rates(mut run: CaseOutcome) -> CaseOutcome {
     run.others.retain(|named| named.kind != FaultKind::RateJump);
     run
 }
 
-/// Every 40 s a clock's rate sets out for another, 0.2 ppm away, with a time constant of 15 s.
+/// Every 40 s the rate of a clock starts to approach another, 0.2 ppm away, with a time constant of
+/// 15 s.
 const WARMING: Thermal = Thermal { every_s: 40.0, sd_ppm: 0.2, tau_s: 15.0 };
 
 /// Faults begin in the middle of the seventh window.
 const START_WINDOWS: f64 = 6.5;
 
-/// Windows after the begin: a partition of 20 s, and its end.
+/// Windows after the start: a partition of 20 s, and its end.
 const ROOM_WINDOWS: f64 = 8.0;
 
-/// The cases name nodes up to the seventh.
+/// The cases use nodes up to the seventh.
 const NODES_MIN: u32 = 9;

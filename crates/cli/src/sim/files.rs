@@ -23,21 +23,21 @@ pub fn write(out: &Path, methods: &[MethodRow], truths: &Truths) -> anyhow::Resu
     Ok(())
 }
 
-/// The rows of truth.csv under collection.
+/// Collects the rows of truth.csv.
 pub struct Truths {
-    /// None where nobody asked for them.
+    /// `None` if not requested.
     text: Option<String>,
 }
 
 impl Truths {
-    /// Collects when `wanted`.
+    /// Collects if `wanted`.
     pub fn new(wanted: bool) -> Self {
         let header = "cell,seed,method,node,window,at_ns,true_offset_ns,estimate_ns,error_ns,half_width_95_ns,\
                       hard_lo_ns,hard_hi_ns\n";
         Self { text: wanted.then(|| header.to_owned()) }
     }
 
-    /// Takes in the runs of one cell.
+    /// Adds the runs of one cell.
     pub fn add(&mut self, cell: &str, runs: &[SeedRun]) {
         let Some(text) = &mut self.text else { return };
         for run in runs {

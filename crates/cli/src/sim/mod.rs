@@ -41,7 +41,7 @@ use crate::signals;
 /// Runs the command.
 ///
 /// # Errors
-/// Names the argument, the file or the field that is wrong, and tells when a signal ended the work.
+/// Names the invalid argument, file or field, and tells if a signal interrupted the work.
 pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
     let numbers = match (arguments.seed, arguments.seeds) {
         (Some(seed), _) => vec![seed],
@@ -145,7 +145,7 @@ fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     write(arguments, &simulation, &document, &truths)
 }
 
-/// What was simulated, for people.
+/// What was simulated, for display.
 fn facts(scenario: &Scenario, plan: &Plan, seeds: &Seeds) -> Vec<(&'static str, String)> {
     let [duration, window] = [plan.duration, plan.window].map(|time| crate::table::unsigned(time.as_ns_f64()));
     vec![
@@ -156,7 +156,7 @@ fn facts(scenario: &Scenario, plan: &Plan, seeds: &Seeds) -> Vec<(&'static str, 
     ]
 }
 
-/// What is wrong is said before the work begins.
+/// Checks the settings before the work begins.
 fn check(plan: &Plan, scenario: &Scenario) -> anyhow::Result<()> {
     let refused = |error: anyhow::Error| Err(error.context(Usage));
     if plan.window.as_ns() <= 0 || plan.window > plan.duration {
@@ -190,10 +190,10 @@ fn write(
 /// Seeds of `--cells`.
 const CELL_SEEDS: u64 = 50;
 
-/// The clocks' wander is drawn for the whole run before it begins.
+/// The wander of the clocks is drawn for the whole run before it begins.
 const DURATION_MAX: Duration = Duration::from_ms(86_400_000);
 
-/// What a planner wants to know: the error live, and after the run.
+/// Methods for planning: the error live, and after the run.
 const PLANNER_METHODS: [Method; 4] = [Method::Hull, Method::Live, Method::Smooth, Method::Ours];
 
 /// Large runs have too many packets to keep them all.

@@ -14,19 +14,19 @@ use serde::Serialize;
 
 use super::document::csv;
 
-/// What the page is made of.
+/// Content of the page.
 pub struct Simulation<'a> {
     /// What was simulated: name and value.
     pub facts: Vec<(&'static str, String)>,
     /// The node whose offset is zero.
     pub reference: NodeId,
-    /// The run that is shown over time.
+    /// The run shown over time.
     pub first: Option<&'a SeedRun>,
     /// By cell.
     pub named: &'a [(String, Outcome)],
-    /// What is demanded of the methods.
+    /// Requirements on the methods.
     pub demands: &'a [Demand],
-    /// What a host pays.
+    /// Cost per host.
     pub cost: Option<Cost>,
 }
 
@@ -55,8 +55,7 @@ pub fn write(out: &Path, simulation: &Simulation<'_>) -> anyhow::Result<()> {
     crate::output::write_whole(&out.join(REPORT_PAGE), simulated.page()?.html()?.as_bytes())
 }
 
-/// Writes the rows of a simulation that has no run to show over time, `NAME.csv` and a page of
-/// them.
+/// Writes the rows of a simulation without a run to show over time: `NAME.csv` and a page.
 ///
 /// # Errors
 /// Names the file that cannot be written.

@@ -96,13 +96,13 @@ fn distributions(named: &[(String, Outcome)]) -> String {
     svg.finish()
 }
 
-/// The methods that occur, in the order of tables.
+/// The methods that occur, in the order of the tables.
 fn methods(named: &[(String, Outcome)]) -> Vec<Method> {
     let occurs = |method: &Method| named.iter().any(|(_, outcome)| outcome.summary(*method).is_some());
     Method::ALL.into_iter().filter(occurs).collect()
 }
 
-/// Colours that people with colour-blindness can tell apart (Okabe and Ito).
+/// Colours that are distinguishable with colour blindness (Okabe and Ito).
 fn color(method: Method) -> &'static str {
     match method {
         Method::Ntp => "#999999",
@@ -136,7 +136,7 @@ impl LogAxis {
         Self { low, high: 10f64.powf(high.max(NS_MIN).log10().ceil()).max(10.0 * low) }
     }
 
-    /// 0 at the low end, 1 at the high end; values outside are held at the ends.
+    /// 0 at the low end, 1 at the high end; values outside are clamped.
     fn place(&self, ns: f64) -> f64 {
         ((ns.max(self.low) / self.low).ln() / (self.high / self.low).ln()).min(1.0)
     }
@@ -227,7 +227,7 @@ const COLUMNS: usize = 3;
 
 const CURVE_POINTS: u32 = 200;
 
-/// The axis does not start below; errors of a picosecond are rounding.
+/// Lowest start of the axis; errors of a picosecond are rounding.
 const NS_MIN: f64 = 0.1;
 
 #[cfg(test)]

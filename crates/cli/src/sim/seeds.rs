@@ -15,38 +15,38 @@ use probe_sync_sim::{Error, Scenario, Window, in_turn};
 
 use crate::progress::Work;
 
-/// The seeds of a command, and how far it has come.
+/// The seeds of a command, and its progress.
 pub struct Seeds {
     numbers: Vec<u64>,
     stop: Arc<AtomicBool>,
     work: Work,
     /// Runs of the command: seeds times scenarios.
     expected: usize,
-    /// Parts of a run, [`PARTS`] each, that are done of all.
+    /// Completed parts of all runs, [`PARTS`] per run.
     done: AtomicU64,
 }
 
 impl Seeds {
-    /// These seeds, until `stop` is raised.
+    /// Runs these seeds until `stop` is set.
     pub fn new(numbers: Vec<u64>, stop: Arc<AtomicBool>) -> Self {
         let expected = numbers.len();
         Self { numbers, stop, work: Work::begin("sim"), expected, done: AtomicU64::new(0) }
     }
 
-    /// How many there are.
+    /// Number of seeds.
     pub fn count(&self) -> usize {
         self.numbers.len()
     }
 
-    /// So many scenarios will be run with all seeds.
+    /// Announces that this many scenarios will be run with all seeds.
     pub fn expect(&mut self, scenarios: usize) {
         self.expected = scenarios * self.numbers.len();
     }
 
-    /// Judges all seeds of a scenario; None when a signal ended it.
+    /// Judges all seeds of a scenario; `None` if a signal interrupted it.
     ///
     /// # Errors
-    /// The first seed's that failed.
+    /// Error of the first seed that failed.
     pub fn run(&self, name: &str, scenario: &Scenario, plan: &Plan) -> Result<Option<Vec<SeedRun>>, Error> {
         // A core that has no seed of its own solves.
         let hand_over = if self.numbers.len() < cores() { beside } else { in_turn };
@@ -60,11 +60,11 @@ impl Seeds {
         })
     }
 
-    /// Does the same work for all seeds. The work tells which share of its time is over, hears
-    /// whether to go on, and gives None when it is not to; this then does, too.
+    /// Does the same work for all seeds. The work reports its progress as a share of its time, is
+    /// told whether to continue, and returns `None` if it is not; then this returns `None`, too.
     ///
     /// # Errors
-    /// The first seed's that failed.
+    /// Error of the first seed that failed.
     pub fn map<T: Send>(
         &self,
         name: &str,
@@ -104,7 +104,7 @@ impl Seeds {
         Ok(whole.then_some(all))
     }
 
-    /// This share of a run is done, of which so many parts had been told before.
+    /// Reports the share of a run that is done; `told` counts the parts reported before.
     fn tell(&self, told: &AtomicU64, share: f64, name: &str) {
         let parts = (share * PARTS) as u64;
         let new = parts.saturating_sub(told.fetch_max(parts, Ordering::Relaxed));
@@ -112,14 +112,14 @@ impl Seeds {
         self.work.at(done as f64 / (PARTS * self.expected.max(1) as f64), name);
     }
 
-    /// Takes the progress away.
+    /// Removes the progress display.
     pub fn finish(&self) {
         self.work.finish();
     }
 }
 
-/// Simulates on this thread while another solves what is simulated: neither asks the other for
-/// anything, so the results are those of doing both in turn.
+/// Simulates on this thread while another solves the windows: neither depends on the other, so the
+/// results equal those of doing both in turn.
 fn beside(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(Window) + Send)) {
     std::thread::scope(|scope| {
         // One window is solved, one may wait, and one is simulated: each holds all its packets.

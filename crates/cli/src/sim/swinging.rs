@@ -36,7 +36,7 @@ struct Row {
 /// Runs the seeds.
 ///
 /// # Errors
-/// When a file cannot be written, or a signal ended it.
+/// Returns an error if a file cannot be written, or if a signal interrupted it.
 pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let base = cell_scenario()?;
     seeds.expect(1);
@@ -95,7 +95,7 @@ impl Row {
         }
     }
 
-    /// The first false name, else the estimate that lies farthest outside of what it states.
+    /// The first false name, otherwise the estimate that exceeds its stated uncertainty the most.
     fn said(&self) -> String {
         let farthest = self.smoothed.farthest.or(self.live.farthest).filter(|_| self.example.is_empty());
         farthest.map_or_else(

@@ -9,7 +9,7 @@ use probe_sync_sim::accuracy::{Cost, Coverage, Method, Plan, Summary};
 
 use crate::table::{fitted, unsigned};
 
-/// The planner's answer.
+/// Text output of a single scenario.
 pub fn planner(scenario: &Scenario, plan: &Plan, outcome: &Outcome, cost: &Cost) -> String {
     let mut table = fresh(&["method", "error p50", "p95", "p99", "max", "±95 % (mean)", "covers", "missing"]);
     let mut add = |name: &str, summary: &Summary| {
@@ -54,7 +54,7 @@ pub fn planner(scenario: &Scenario, plan: &Plan, outcome: &Outcome, cost: &Cost)
     )
 }
 
-/// The cells, a line each, for a terminal.
+/// The cells, one line each, for a terminal.
 pub fn cells(outcomes: &[CellOutcome], methods: &[Method]) -> String {
     let (header, rows) = cell_rows(outcomes, methods);
     let mut table = fresh(&header.iter().map(String::as_str).collect::<Vec<_>>());
@@ -63,12 +63,12 @@ pub fn cells(outcomes: &[CellOutcome], methods: &[Method]) -> String {
     format!("|error| in ns, p50/p99\n{}", fitted(table, &[]))
 }
 
-/// The demands, one a line.
+/// The requirements, one per line.
 pub fn demands(demands: &[Demand]) -> String {
     demands.iter().map(|demand| format!("{:12} {}: {}\n", verdict(demand), demand.what, demand.found)).collect()
 }
 
-/// Cells and demands as they stand in bench/LOG.md.
+/// Cells and requirements as in bench/LOG.md.
 pub fn markdown(outcomes: &[CellOutcome], methods: &[Method], demands: &[Demand]) -> String {
     let (header, rows) = cell_rows(outcomes, methods);
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
@@ -90,7 +90,7 @@ fn verdict(demand: &Demand) -> &'static str {
     if demand.reached { "reached" } else { "NOT reached" }
 }
 
-/// Header and rows of the cells' table.
+/// Header and rows of the table of cells.
 fn cell_rows(outcomes: &[CellOutcome], methods: &[Method]) -> (Vec<String>, Vec<Vec<String>>) {
     let names = methods.iter().map(|method| method.as_str());
     let about_ours = ["between", "floor", "±95 %", "covers", "±/RMS", "hard violated", "missing", "packets"];
@@ -138,7 +138,7 @@ fn interval(coverage: Option<Coverage>) -> (String, String) {
     })
 }
 
-/// Estimates that were missing, by method; empty when none was.
+/// Number of missing estimates by method; empty if there are none.
 fn missing(outcome: &Outcome) -> String {
     let missing = outcome.methods.iter().map(|(method, pool)| (method.as_str(), pool.summary().missing));
     missing

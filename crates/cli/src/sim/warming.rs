@@ -32,7 +32,7 @@ struct Row {
 /// Runs the cells.
 ///
 /// # Errors
-/// When a file cannot be written or a signal ended it.
+/// Returns an error if a file cannot be written or if a signal interrupted it.
 pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     seeds.expect(WarmingCell::ALL.len());
     let mut rows = Vec::new();
