@@ -60,7 +60,7 @@ fn build() -> Result<(), String> {
     bindings.write_to_file(out.join("bindings.rs")).map_err(|error| error.to_string())
 }
 
-/// What `otf2-config` answers; another one is named by the environment's `OTF2_CONFIG`.
+/// Output of `otf2-config`; the environment variable `OTF2_CONFIG` names another one.
 fn ask(flag: &str) -> Result<String, String> {
     let program = program();
     let missing = |reason: String| {
@@ -80,7 +80,7 @@ fn program() -> String {
     env::var("OTF2_CONFIG").unwrap_or_else(|_| "otf2-config".into())
 }
 
-/// The file that [`program`] is.
+/// The file of [`program`].
 fn found() -> Option<PathBuf> {
     let program = PathBuf::from(program());
     if program.components().count() > 1 {

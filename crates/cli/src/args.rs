@@ -406,8 +406,8 @@ impl RunArgs {
         self.configuration_after(&[])
     }
 
-    /// The same, with settings (key and text) in place of the environment and the defaults; flags
-    /// still override them.
+    /// The same, with settings (key and text) that override the environment and the defaults; flags
+    /// override them.
     ///
     /// # Errors
     /// As [`Self::configuration`].

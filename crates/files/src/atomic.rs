@@ -17,12 +17,12 @@ use crate::partial::Partial;
 use crate::place::Place;
 use crate::target::{Target, unusable};
 
-/// A file in the making; removed when it is dropped without a commit.
+/// A file being written; removed if it is dropped without a commit.
 ///
-/// A link is followed: what it leads to is replaced, and it stays a link; one that another user has
-/// put into a shared folder is refused. A file that is replaced keeps its mode, and its owner as
-/// far as the system allows. A pipe or a character device is written through and stays what it is;
-/// what was written to it cannot be taken back.
+/// Links are followed: the target is replaced, and the link stays a link; a link that another user
+/// put into a shared folder is refused. A replaced file keeps its mode, and its owner as far as the
+/// system allows. A pipe or a character device is written directly and stays what it is; what was
+/// written to it cannot be undone.
 ///
 /// ```
 /// use std::io::Write;
@@ -39,7 +39,7 @@ use crate::target::{Target, unusable};
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
-    /// `None` only while it is committed or dropped.
+    /// `None` only while the file is committed or dropped.
     writer: Option<BufWriter<File>>,
     route: Route,
 }
@@ -49,7 +49,7 @@ pub struct AtomicFile {
 enum Route {
     /// In a file beside its target; taken out to be renamed.
     Beside { partial: Option<Partial>, target: Place, replaced: Option<Box<Stat>> },
-    /// At their reader already.
+    /// Already with their reader.
     Through,
 }
 
@@ -57,8 +57,8 @@ impl AtomicFile {
     /// Begins a file that will be called `path`, or opens the pipe or device of that name.
     ///
     /// # Errors
-    /// The path is no place for a file (a directory, a disk, a socket, no name), or the file beside
-    /// it cannot be created.
+    /// Returns an error if the path cannot be a file (a directory, a disk, a socket, no name), or
+    /// if the file beside it cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         match Target::of(path)? {
             Target::File(target) => Self::replacing(path, target),
@@ -69,10 +69,11 @@ impl AtomicFile {
         }
     }
 
-    /// As [`Self::create`], for writers that go back in what they have written ([`Self::file`]).
+    /// As [`Self::create`], for writers that seek back in what they have written ([`Self::file`]).
     ///
     /// # Errors
-    /// Those of [`Self::create`], and a pipe or device, which takes bytes in order only.
+    /// Errors of [`Self::create`]; an error for a pipe or device, which accepts bytes in order
+    /// only.
     pub fn create_seekable(path: &Path) -> io::Result<Self> {
         match Target::of(path)? {
             Target::File(target) => Self::replacing(path, target),
@@ -95,11 +96,11 @@ impl AtomicFile {
         Ok(file)
     }
 
-    /// Begins a file that only this user may write, whatever it replaces: what others map or
-    /// believe.
+    /// Begins a file that only this user may write, whatever it replaces: for files that others map
+    /// or trust.
     ///
     /// # Errors
-    /// Those of [`Self::create_seekable`].
+    /// Errors of [`Self::create_seekable`].
     pub fn create_own(path: &Path) -> io::Result<Self> {
         match Target::of(path)? {
             Target::File(target) => Self::beside(path, Place::at(target), OWN_FILE, None),
@@ -107,7 +108,7 @@ impl AtomicFile {
         }
     }
 
-    /// Begins a file in a folder that is open; what has its name is replaced, whatever it is.
+    /// Begins a file in an open folder; whatever has its name is replaced.
     pub(crate) fn in_folder(path: &Path, target: Place) -> io::Result<Self> {
         Self::beside(path, target, OWN_FILE, None)
     }
@@ -124,19 +125,19 @@ impl AtomicFile {
         &self.path
     }
 
-    /// The file itself, for writers that go back in it; what was buffered is in it first.
+    /// The file itself, for writers that seek back in it; buffered data is flushed first.
     ///
     /// # Errors
-    /// The buffer cannot be written.
+    /// Returns an error if the buffer cannot be written.
     pub fn file(&mut self) -> io::Result<&mut File> {
         let writer = self.writer();
         writer.flush()?;
         Ok(writer.get_mut())
     }
 
-    /// Where the file is until it is whole, for libraries that open files by name; `None` for a
-    /// pipe, a device, and in an [`OwnFolder`](crate::OwnFolder). What is written there by another
-    /// way than this must be written before the commit.
+    /// Path of the file until it is complete, for libraries that open files by name; `None` for a
+    /// pipe, a device, and in an [`OwnFolder`](crate::OwnFolder). Data written there by other means
+    /// must be written before the commit.
     pub fn unfinished(&self) -> Option<&Path> {
         match &self.route {
             Route::Beside { partial, .. } => partial.as_ref().and_then(|partial| partial.place().path()),
@@ -144,10 +145,11 @@ impl AtomicFile {
         }
     }
 
-    /// Waits until the disk has the content, then gives the file its name.
+    /// Waits until the content is on disk, then gives the file its name.
     ///
     /// # Errors
-    /// The content cannot be written or the file cannot be renamed; it is removed then.
+    /// Returns an error if the content cannot be written or the file cannot be renamed; it is
+    /// removed then.
     pub fn commit(mut self) -> io::Result<()> {
         // A pipe has no disk to wait for.
         let on_disk = matches!(self.route, Route::Beside { .. });
@@ -158,11 +160,11 @@ impl AtomicFile {
         self.finish()
     }
 
-    /// As [`Self::commit`] without waiting for the disk: for files that can be made again, or are
-    /// made again every round.
+    /// As [`Self::commit`] without waiting for the disk: for files that can be created again, or
+    /// are every round.
     ///
     /// # Errors
-    /// Those of [`Self::commit`].
+    /// Errors of [`Self::commit`].
     pub fn commit_without_sync(mut self) -> io::Result<()> {
         self.file()?;
         self.finish()
@@ -202,8 +204,8 @@ impl Drop for AtomicFile {
     }
 }
 
-/// Gives a file the mode of the one that it replaces, and its owner and group where the system lets
-/// this user. Permissions of a group that it could not be given to are left out.
+/// Gives a file the mode of the one it replaces, and its owner and group if the system allows it.
+/// Permissions of a group that could not be set are left out.
 pub(crate) fn keep_owner_and_mode(file: &File, replaced: &Stat) -> io::Result<()> {
     let own = file.metadata()?;
     let (user, group) = (Uid::from_raw(replaced.st_uid), Gid::from_raw(replaced.st_gid));
@@ -217,16 +219,16 @@ pub(crate) fn keep_owner_and_mode(file: &File, replaced: &Stat) -> io::Result<()
     Ok(rustix::fs::fchmod(file, mode)?)
 }
 
-/// Of a file whose final mode is not known yet.
+/// Mode of a file whose final mode is not known yet.
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
-/// Of files in a folder of the user's own, less what the umask takes away.
+/// Mode of files in a folder of the user's own, before the umask.
 pub(crate) const OWN_FILE: Mode = Mode::from_raw_mode(0o644);
 
-/// Writes a whole file: beside its place, synced, then renamed.
+/// Writes a complete file: beside its target, synced, then renamed.
 ///
 /// # Errors
-/// Those of [`AtomicFile`].
+/// Errors of [`AtomicFile`].
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(content)?;

@@ -17,7 +17,7 @@ use crate::partial::Partial;
 use crate::place::Place;
 use crate::target::{Target, unusable};
 
-/// A file in the making; removed when it is dropped without a commit.
+/// A file being written; removed if it is dropped without a commit.
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
@@ -43,7 +43,7 @@ impl Draft {
     /// Begins a file that will be called `path`.
     ///
     /// # Errors
-    /// The path is no place for a file, or the folder beside it cannot be made.
+    /// Returns an error if the path cannot be a file, or if the folder beside it cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let Target::File(target) = Target::of(path)? else {
             return Err(unusable(
@@ -56,17 +56,18 @@ impl Draft {
         Ok(Self { _folder: folder, path, target: Place::at(target), openness })
     }
 
-    /// Where it is to be written.
+    /// Where to write it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits until the disk has the content, then gives the file its name. What it replaces hands
-    /// down its mode, and its owner as far as the system allows; a new file is no more open than
-    /// its inputs ([`no_more_open_than`](crate::no_more_open_than)).
+    /// Waits until the content is on disk, then gives the file its name. It inherits mode and, as
+    /// far as the system allows, owner of the file it replaces; a new file gets no wider
+    /// permissions than its inputs ([`no_more_open_than`](crate::no_more_open_than)).
     ///
     /// # Errors
-    /// Nothing was written, or the file cannot be renamed; it is removed then.
+    /// Returns an error if nothing was written, or if the file cannot be renamed; it is removed
+    /// then.
     pub fn commit(self) -> io::Result<()> {
         let file = File::open(&self.path)?;
         file.sync_data()?;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// The folders that were made; dropped, it removes those that are empty still.
+/// Newly created folders; those that are still empty are removed on drop.
 #[derive(Debug, Default)]
 pub struct NewFolders {
     /// Outer before inner.
@@ -16,20 +16,21 @@ pub struct NewFolders {
 }
 
 impl NewFolders {
-    /// Makes a folder and what is missing above it, each writable by its user alone.
+    /// Creates a folder and its missing parents, each writable by its user only.
     ///
     /// # Errors
-    /// Something is in the way, or a folder cannot be made; those made for it are removed.
+    /// Returns an error if something is in the way or a folder cannot be created; those created for
+    /// it are removed.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut folders = Self::default();
         folders.add(path)?;
         Ok(folders)
     }
 
-    /// Makes another one.
+    /// Creates another one.
     ///
     /// # Errors
-    /// Those of [`Self::create`]; what was made stays in the list.
+    /// Errors of [`Self::create`]; what was created stays in the list.
     pub fn add(&mut self, path: &Path) -> io::Result<()> {
         let absent = |folder: &&Path| !folder.as_os_str().is_empty() && fs::symlink_metadata(folder).is_err();
         let missing: Vec<&Path> = path.ancestors().take_while(absent).collect();
@@ -62,5 +63,5 @@ impl Drop for NewFolders {
     }
 }
 
-/// Of a folder, less what the umask takes away: a folder that others may write is theirs as well.
+/// Mode of a folder, before the umask: a folder that others may write belongs to them as well.
 pub(crate) const FOLDER_MODE: u32 = 0o755;

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use crate::owner;
 
-/// Where a path leads when the links at its end are followed. Nothing needs to be there.
+/// Returns where a path leads when the links at its end are followed. Nothing needs to exist there.
 ///
-/// The system's `protected_symlinks` keeps other users' links from being followed in folders such
-/// as `/tmp`; here the rule holds in every folder, since a group may write a project's.
+/// The system's `protected_symlinks` prevents following links of other users in folders such as
+/// `/tmp`; here the rule holds in every folder, since a group may write to a project's folder.
 ///
 /// # Errors
-/// Another user has made one of the links, or they have no end.
+/// Returns an error if another user created one of the links, or if they form a loop.
 pub fn follow_own_links(path: &Path) -> io::Result<PathBuf> {
     // With a slash at its end the system would follow a link before it could be looked at.
     let mut at: PathBuf = path.components().collect();

@@ -13,16 +13,16 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::Mode;
 
-/// Who may read and write a file, as the most closed of several inputs has it.
+/// Read and write permissions, as narrow as the narrowest of several inputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Openness {
     mode: u32,
-    /// None where the inputs belong to different groups.
+    /// `None` if the inputs belong to different groups.
     group: Option<u32>,
 }
 
-/// Files that are made under these names from now on are no more open than `inputs`; what exists
-/// keeps its mode.
+/// Files created under these names from now on get no wider permissions than `inputs`; existing
+/// files keep their mode.
 ///
 /// ```
 /// use std::os::unix::fs::PermissionsExt;
@@ -45,27 +45,27 @@ pub fn no_more_open_than(inputs: &[impl AsRef<Path>], outputs: &[impl AsRef<Path
 }
 
 impl Openness {
-    /// Of a file that is to be made under this name.
+    /// The permissions for a file to be created under this name.
     pub(crate) fn of(path: &Path) -> Self {
         let limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
         limits.get(path).copied().unwrap_or(Self { mode: 0o666, group: None })
     }
 
-    /// What the file may have before its group is known.
+    /// The mode that the file may have before its group is known.
     pub(crate) fn mode(self) -> Mode {
         Mode::from_raw_mode(self.mode)
     }
 
-    /// Takes from a new file what nobody but its user may have by its inputs: in another group than
-    /// theirs are only others.
+    /// Removes from a new file the permissions that its inputs do not grant: members of a group
+    /// other than theirs count as others.
     pub(crate) fn apply(self, file: &File) -> io::Result<()> {
         let about = file.metadata()?;
         let mode = about.mode() & 0o777 & self.within(about.gid());
         if mode == about.mode() & 0o777 { Ok(()) } else { Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?) }
     }
 
-    /// Of a folder of this group that was made with this mode: who may read the files in it may
-    /// look for them.
+    /// The mode of a folder of this group that was created with `mode`: whoever may read the files
+    /// in it may search it.
     pub(crate) fn of_folder(self, mode: u32, group: u32) -> u32 {
         let files = self.within(group);
         mode & (files | (files & 0o444) >> 2)
@@ -82,5 +82,5 @@ impl Openness {
     }
 }
 
-/// By the names of outputs; of a process that makes a file again, the latest counts.
+/// By the names of outputs; if a process creates a file again, the latest entry counts.
 static LIMITS: Mutex<BTreeMap<PathBuf, Openness>> = Mutex::new(BTreeMap::new());

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use super::*;
 
-/// A user who is neither root nor the one of the tests.
+/// A user who is neither root nor the user of the tests.
 const OTHER: u32 = 54_321;
 
 fn is_root() -> bool {

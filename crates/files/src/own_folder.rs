@@ -24,10 +24,10 @@ use crate::links::follow_own_links;
 use crate::owner;
 use crate::place::Place;
 
-/// A folder of this user's own, or of root's, held open.
+/// An open folder that belongs to this user or to root.
 ///
-/// Names are relative to it and may lead through folders in it, each of which is judged by the same
-/// rule.
+/// Names are relative to it and may lead through folders in it, each of which is checked by the
+/// same rule.
 ///
 /// ```
 /// use std::io::Write as _;
@@ -46,16 +46,16 @@ use crate::place::Place;
 pub struct OwnFolder {
     path: PathBuf,
     descriptor: Arc<OwnedFd>,
-    /// Whose number this process's files have here.
+    /// The user ID of this process's files here.
     user: u32,
 }
 
 impl OwnFolder {
-    /// Opens a folder. A link to it is followed where this user or root has made the link.
+    /// Opens a folder. A link to it is followed if this user or root created the link.
     ///
     /// # Errors
-    /// It is not there, or another user could change what is in it: the message names the folder,
-    /// its owner and mode, and what to do.
+    /// Returns an error if it does not exist, or if another user could change what is in it: the
+    /// message names the folder, its owner and mode, and what to do.
     pub fn open(path: &Path) -> io::Result<Self> {
         let descriptor = open_folder(path)?;
         let about = rustix::fs::fstat(&descriptor)?;
@@ -69,20 +69,20 @@ impl OwnFolder {
         Ok(Self { path: path.to_owned(), descriptor: Arc::new(descriptor), user })
     }
 
-    /// Opens a folder of one's own that others may not write, and makes it where it is missing.
-    /// Where it was made under a umask that lets others write, that permission is taken away.
+    /// Opens a folder of this user that others may not write, and creates it if it is missing. If
+    /// it was created with a umask that lets others write, that permission is removed.
     ///
     /// # Errors
-    /// Those of [`Self::open`], and the folder cannot be made.
+    /// Errors of [`Self::open`]; an error if the folder cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         NewFolders::create(path)?.keep();
         Self::take(path)
     }
 
-    /// As [`Self::create`], of a folder that is there.
+    /// As [`Self::create`], for an existing folder.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// Errors of [`Self::open`].
     pub fn take(path: &Path) -> io::Result<Self> {
         let descriptor = open_folder(path)?;
         Self::close_to_others(path, descriptor)
@@ -93,15 +93,15 @@ impl OwnFolder {
         &self.path
     }
 
-    /// The path of something in it, for messages and for those who only look.
+    /// The path of an entry, for messages and for read-only uses.
     pub fn path_of(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Makes a folder in it, or takes the one that is there.
+    /// Creates a folder in it, or opens the existing one.
     ///
     /// # Errors
-    /// Those of [`Self::create`]; a link is not followed.
+    /// Errors of [`Self::create`]; links are not followed.
     pub fn make_folder(&self, name: impl AsRef<Path>) -> io::Result<Self> {
         let (folder, last) = self.parent_of(name.as_ref())?;
         match rustix::fs::mkdirat(&*folder.descriptor, &last, Mode::from_raw_mode(FOLDER_MODE)) {
@@ -111,10 +111,10 @@ impl OwnFolder {
         Self::close_to_others(&folder.path_of(&last), folder.descend(&last)?)
     }
 
-    /// A folder in it.
+    /// Opens a folder in it.
     ///
     /// # Errors
-    /// Those of [`Self::open`]; a link is not followed.
+    /// Errors of [`Self::open`]; links are not followed.
     pub fn folder(&self, name: impl AsRef<Path>) -> io::Result<Self> {
         let (folder, last) = self.parent_of(name.as_ref())?;
         let path = folder.path_of(&last);
@@ -131,59 +131,59 @@ impl OwnFolder {
     /// Opens a file in it for reading.
     ///
     /// # Errors
-    /// It is missing, a link, no regular file, or another user's.
+    /// Returns an error if it is missing, a link, not a regular file, or belongs to another user.
     pub fn read(&self, name: impl AsRef<Path>) -> io::Result<File> {
         self.opened(name.as_ref(), OFlags::RDONLY)
     }
 
-    /// Makes a file in it.
+    /// Creates a file in it.
     ///
     /// # Errors
-    /// Something of that name is there already, or it cannot be made.
+    /// Returns an error if the name exists already, or if the file cannot be created.
     pub fn create_new(&self, name: impl AsRef<Path>) -> io::Result<File> {
         let (folder, last) = self.parent_of(name.as_ref())?;
         Place::in_folder(folder.descriptor, last).create_new(OWN_FILE)
     }
 
-    /// Opens a file in it for reading and appending, and makes it where it is missing.
+    /// Opens a file in it for reading and appending, and creates it if it is missing.
     ///
     /// # Errors
-    /// Those of [`Self::read`], and a file that has another name elsewhere.
+    /// Errors of [`Self::read`]; an error for a file with another hard link.
     pub fn append(&self, name: impl AsRef<Path>) -> io::Result<File> {
         self.opened(name.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::APPEND)
     }
 
-    /// Opens a file in it for reading and writing, and makes it where it is missing; it is not
-    /// emptied.
+    /// Opens a file in it for reading and writing, and creates it if it is missing; it is not
+    /// truncated.
     ///
     /// # Errors
-    /// Those of [`Self::append`].
+    /// Errors of [`Self::append`].
     pub fn open_or_create(&self, name: impl AsRef<Path>) -> io::Result<File> {
         self.opened(name.as_ref(), OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Begins a file that appears in it under this name when it is whole, in place of whatever has
+    /// Begins a file that appears in it under this name when it is complete, replacing whatever has
     /// the name then.
     ///
     /// # Errors
-    /// The file beside it cannot be made.
+    /// Returns an error if the file beside it cannot be created.
     pub fn atomic(&self, name: impl AsRef<Path>) -> io::Result<AtomicFile> {
         let (folder, last) = self.parent_of(name.as_ref())?;
         let path = folder.path_of(&last);
         AtomicFile::in_folder(&path, Place::in_folder(folder.descriptor, last))
     }
 
-    /// Writes a whole file in it, synced, then renamed.
+    /// Writes a complete file in it, synced, then renamed.
     ///
     /// # Errors
-    /// Those of [`AtomicFile`].
+    /// Errors of [`AtomicFile`].
     pub fn write_whole(&self, name: impl AsRef<Path>, content: &[u8]) -> io::Result<()> {
         let mut file = self.atomic(name)?;
         io::Write::write_all(&mut file, content)?;
         file.commit()
     }
 
-    /// Whether something of this name is in it, be it a link that leads nowhere.
+    /// Whether it has an entry of this name, including a dangling link.
     pub fn contains(&self, name: impl AsRef<Path>) -> bool {
         self.place(name.as_ref()).is_ok_and(|place| place.stat().is_ok())
     }
@@ -191,37 +191,38 @@ impl OwnFolder {
     /// Renames a file or folder within it.
     ///
     /// # Errors
-    /// It cannot be renamed.
+    /// Returns an error if it cannot be renamed.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
         self.place(from.as_ref())?.rename(&self.place(to.as_ref())?)
     }
 
-    /// Removes a file, a link or an empty folder in it; a missing one is no error.
+    /// Removes a file, a link or an empty folder in it; a missing one is not an error.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// Returns an error if it cannot be removed.
     pub fn remove(&self, name: impl AsRef<Path>) -> io::Result<()> {
         self.place(name.as_ref())?.remove()
     }
 
-    /// Opens the folder itself once more, as to lock it for as long as that descriptor is open.
+    /// Opens the folder itself again, for example to lock it for as long as that descriptor is
+    /// open.
     ///
     /// # Errors
-    /// The system refuses.
+    /// Returns an error if the system refuses.
     pub fn reopen(&self) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&*self.descriptor, ".", flags, Mode::empty())?.into())
     }
 
-    /// Whether the folder was removed: nothing can be made in it any more.
+    /// Whether the folder was removed: nothing can be created in it any more.
     ///
     /// # Errors
-    /// The system does not say.
+    /// Returns an error if the system cannot tell.
     pub fn is_removed(&self) -> io::Result<bool> {
         Ok(rustix::fs::fstat(&self.descriptor)?.st_nlink == 0)
     }
 
-    /// Takes the permission to write from others, where it is this user's folder.
+    /// Removes the write permission of others, if the folder belongs to this user.
     fn close_to_others(path: &Path, descriptor: OwnedFd) -> io::Result<Self> {
         let about = rustix::fs::fstat(&descriptor)?;
         let user = accepted_user(path, &descriptor, &about)?;
@@ -265,7 +266,7 @@ impl OwnFolder {
         Ok(Place::in_folder(folder.descriptor, last))
     }
 
-    /// The folder in which a name's last part is, and that part.
+    /// The folder with the last component of a name, and that component.
     fn parent_of(&self, name: &Path) -> io::Result<(Self, PathBuf)> {
         let mut parts = name.components();
         let plain = |part: Component<'_>| match part {
@@ -292,13 +293,13 @@ impl AsFd for OwnFolder {
     }
 }
 
-/// Opens a folder; a link to it is followed where this user or root has made it.
+/// Opens a folder; a link to it is followed if this user or root created it.
 fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(CWD, &follow_own_links(path)?, flags, Mode::empty())?)
 }
 
-/// Whose number this process's files have in a folder that its user or root owns.
+/// The user ID of this process's files in a folder owned by its user or root.
 fn accepted_user(path: &Path, descriptor: &OwnedFd, about: &Stat) -> io::Result<u32> {
     if owner::is_trusted(about.st_uid) {
         return Ok(rustix::process::geteuid().as_raw());
@@ -310,8 +311,8 @@ fn accepted_user(path: &Path, descriptor: &OwnedFd, about: &Stat) -> io::Result<
     }
 }
 
-/// Whether only the group may write a folder of this user's: where umask is 002, that is the user's
-/// own group, or one that the user has chosen.
+/// Whether only the group, besides the user, may write a folder of this user: with umask 002 that
+/// is the user's private group, or one that the user has chosen.
 fn is_own_group(about: &Stat, user: u32) -> bool {
     about.st_mode & 0o002 == 0 && about.st_uid == user
 }

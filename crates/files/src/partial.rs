@@ -18,7 +18,7 @@ use rustix::fs::Mode;
 use crate::place::Place;
 use crate::target::unusable;
 
-/// A file or folder that is not whole; removed when it is dropped before its rename.
+/// An incomplete file or folder; removed if it is dropped before its rename.
 #[derive(Debug)]
 pub(crate) struct Partial {
     number: u64,
@@ -27,27 +27,28 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Makes the file beside `target`, with a mode of at most `mode`.
+    /// Creates the file beside `target`, with a mode of at most `mode`.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Returns an error if it cannot be created.
     pub(crate) fn beside(target: &Place, mode: Mode) -> io::Result<(Partial, File)> {
         Self::make(target, |place| place.create_new(mode))
     }
 
-    /// Makes a folder beside `target` that is this user's alone; it is removed with what is in it.
+    /// Creates a folder beside `target` that only this user can access; it is removed with its
+    /// contents.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Returns an error if it cannot be created.
     pub(crate) fn private_folder_beside(target: &Path) -> io::Result<Partial> {
         Ok(Self::make(&Place::at(target.to_owned()), private_folder)?.0)
     }
 
-    /// Makes a folder of this name, which must be free, for this user alone; it is removed with
-    /// what is in it.
+    /// Creates a folder of this unused name that only this user can access; it is removed with its
+    /// contents.
     ///
     /// # Errors
-    /// Something of that name is there, or it cannot be made.
+    /// Returns an error if the name exists, or if it cannot be created.
     pub(crate) fn private_folder(path: PathBuf) -> io::Result<Partial> {
         let place = Place::at(path);
         let mut list = list();
@@ -79,7 +80,7 @@ impl Partial {
     /// Gives it its name.
     ///
     /// # Errors
-    /// It cannot be renamed; it is removed then.
+    /// Returns an error if it cannot be renamed; it is removed then.
     pub(crate) fn rename(mut self, target: &Place) -> io::Result<()> {
         let mut list = list();
         self.place.rename(target)?;
@@ -101,8 +102,8 @@ impl Drop for Partial {
     }
 }
 
-/// Removes every file of this process that is not whole, and holds up every thread that would begin
-/// or rename another one: for a process that ends right after.
+/// Removes every incomplete file of this process, and blocks every thread that would begin or
+/// rename another one: for a process that ends right after.
 pub fn remove_partials() {
     let list = list();
     for place in list.values() {
@@ -116,7 +117,7 @@ fn private_folder(place: &Place) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(place.name())
 }
 
-/// The name that something has until it is whole.
+/// The name used until completion.
 fn beside(target: &Path) -> io::Result<PathBuf> {
     let mut name = target.file_name().ok_or_else(|| unusable("the path has no file name"))?.to_owned();
     // Two processes that write the same file each have their own; the later rename wins, with a
@@ -132,5 +133,5 @@ fn list() -> MutexGuard<'static, BTreeMap<u64, Place>> {
 
 static PARTIALS: Mutex<BTreeMap<u64, Place>> = Mutex::new(BTreeMap::new());
 
-/// What follows the name while the file is not whole.
+/// Suffix of the name of an incomplete file.
 const SUFFIX: &str = ".partial";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 
-/// A file's name, relative to an open folder or to the current one.
+/// Name of a file, relative to an open folder or to the current one.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     folder: Option<Arc<OwnedFd>>,
@@ -26,7 +26,7 @@ impl Place {
         Self { folder: Some(folder), name }
     }
 
-    /// Its path, where it was found by one.
+    /// Its path, if it was specified by one.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.folder.is_none().then_some(&self.name)
     }
@@ -41,24 +41,24 @@ impl Place {
         Self { folder: self.folder.clone(), name }
     }
 
-    /// What the system knows of it; a link is not followed.
+    /// Its metadata; links are not followed.
     pub(crate) fn stat(&self) -> io::Result<rustix::fs::Stat> {
         Ok(rustix::fs::statat(self.folder(), &self.name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Makes the file, for reading and writing.
+    /// Creates the file, for reading and writing.
     pub(crate) fn create_new(&self, mode: Mode) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(self.folder(), &self.name, flags, mode)?.into())
     }
 
-    /// Gives it another name; a link of that name is replaced, not followed.
+    /// Renames it; a link of that name is replaced, not followed.
     pub(crate) fn rename(&self, to: &Place) -> io::Result<()> {
         Ok(rustix::fs::renameat(self.folder(), &self.name, to.folder(), &to.name)?)
     }
 
-    /// Removes a file, or a folder with what is in it; a link is not followed, and a missing file
-    /// is no error.
+    /// Removes a file, or a folder with its contents; links are not followed, and a missing file is
+    /// not an error.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let removed = match self.stat() {
             Ok(found) if FileType::from_raw_mode(found.st_mode).is_dir() => self.remove_folder(),
@@ -84,5 +84,5 @@ impl Place {
     }
 }
 
-/// How often a folder that files are put in is emptied.
+/// Attempts to empty a folder that other threads may still add files to.
 const REMOVE_TRIES: usize = 16;

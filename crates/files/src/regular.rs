@@ -10,11 +10,11 @@ use rustix::fs::OFlags;
 
 use crate::target::is_open_elsewhere;
 
-/// Opens a regular file for reading; anything else is an error at once, but for what this process
-/// was given open (`/dev/fd/63`).
+/// Opens a regular file for reading; anything else is an error at once, except for files that this
+/// process inherited open (`/dev/fd/63`).
 ///
 /// # Errors
-/// It cannot be opened, or is a pipe, a socket, a device or a folder.
+/// Returns an error if it cannot be opened, or is a pipe, a socket, a device or a folder.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     if is_open_elsewhere(path) {
         return File::open(path);

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What the segment of this number is called, counted from 1.
+/// Returns the name of the segment with this number, counted from 1.
 pub fn segment(path: &Path, number: u32) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
     name.push(format!(".{number:06}."));
@@ -14,7 +14,7 @@ pub fn segment(path: &Path, number: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The closed segments of a recording that there are, with their numbers, oldest first.
+/// Returns the existing closed segments of a recording with their numbers, oldest first.
 pub fn closed_segments(path: &Path) -> Vec<(u32, PathBuf)> {
     let (Some(stem), Some(ending)) = (path.file_stem().and_then(|name| name.to_str()), extension(path)) else {
         return Vec::new();
@@ -36,8 +36,8 @@ pub fn closed_segments(path: &Path) -> Vec<(u32, PathBuf)> {
     segments
 }
 
-/// All files of a recording, oldest first. `path` itself is the last, and always there unless only
-/// closed ones exist: who opens it learns that it is missing.
+/// Returns all files of a recording, oldest first. `path` itself is the last, and is always
+/// included unless only closed segments exist: opening it then shows that it is missing.
 pub fn segments(path: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = closed_segments(path).into_iter().map(|(_, path)| path).collect();
     if all.is_empty() || path.exists() {
@@ -46,9 +46,9 @@ pub fn segments(path: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Files of this name that go on where this one ends, with the first round of each: in folders
-/// beside it, `rank3-from-round17`, which a rank begins that takes the place of a lost one. From
-/// that round on they count.
+/// Returns the files of this name that continue this one, with the first round of each: in folders
+/// beside it, `rank3-from-round17`, created by a rank that takes over from a lost one. They apply
+/// from that round on.
 pub fn continuations(path: &Path) -> Vec<(u64, PathBuf)> {
     let Some(name) = path.file_name() else { return Vec::new() };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -68,8 +68,8 @@ pub fn continuations(path: &Path) -> Vec<(u64, PathBuf)> {
     all
 }
 
-/// The last file of a recording: its successor's where others went on with it, and the last segment
-/// where the next one has not begun.
+/// Returns the last file of a recording: that of a successor if another rank continued it, or the
+/// last segment if the next one has not begun.
 pub fn newest(path: &Path) -> PathBuf {
     let last = continuations(path).pop().map_or_else(|| path.to_owned(), |(_, path)| path);
     if last.is_file() { last } else { closed_segments(&last).pop().map_or(last, |(_, segment)| segment) }

@@ -15,21 +15,21 @@ use std::path::{Path, PathBuf};
 use crate::links::follow_own_links;
 use crate::owner;
 
-/// Where the bytes of an output go.
+/// Destination of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To this file, links followed; it may not exist yet.
+    /// This file, with links followed; it may not exist yet.
     File(PathBuf),
-    /// Through this pipe or character device, which stays what it is.
+    /// This pipe or character device, which stays what it is.
     Stream(PathBuf),
 }
 
 impl Target {
-    /// What `path` leads to.
+    /// Returns what `path` leads to.
     ///
     /// # Errors
-    /// It has no file name, is a directory, a disk or a socket, is a chain of links without an end,
-    /// or cannot be looked at.
+    /// Returns an error if it has no file name, is a directory, a disk or a socket, is an endless
+    /// chain of links, or cannot be examined.
     pub(crate) fn of(path: &Path) -> io::Result<Target> {
         if path.file_name().is_none() {
             return Err(unusable("the path has no file name"));
@@ -44,8 +44,8 @@ impl Target {
         }
     }
 
-    /// Neither a file nor nothing. Opened under the name that was given: `/dev/stdout` leads to no
-    /// other name.
+    /// Handles an existing path that is not a regular file. It is opened under the given name:
+    /// `/dev/stdout` leads to no other name.
     fn special(path: &Path, metadata: &fs::Metadata) -> io::Result<Target> {
         let kind = metadata.file_type();
         if kind.is_fifo() && !is_open_elsewhere(path) && !owner::is_trusted(metadata.uid()) {
@@ -73,7 +73,7 @@ pub fn is_stream(path: &Path) -> bool {
     matches!(Target::of(path), Ok(Target::Stream(_)))
 }
 
-/// Whether a name stands for a file that is open already, as standard output does.
+/// Whether a name stands for an open file, such as standard output.
 pub(crate) fn is_open_elsewhere(path: &Path) -> bool {
     let open = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
     open.iter().any(|name| path.starts_with(name))

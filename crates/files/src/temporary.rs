@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::partial::Partial;
 
-/// A folder in the system's temporary one, for this user alone; it is gone when it is dropped, and
-/// when a signal ends the process ([`remove_partials`](crate::remove_partials)).
+/// A folder in the system's temporary folder, accessible to this user only; it is removed on drop,
+/// and when a signal ends the process ([`remove_partials`](crate::remove_partials)).
 #[derive(Debug)]
 pub struct TemporaryFolder(Partial);
 
 impl TemporaryFolder {
-    /// Makes it, where its disk has room for so many bytes.
+    /// Creates it, if its disk has room for this many bytes.
     ///
     /// # Errors
-    /// There is no room, or it cannot be made.
+    /// Returns an error if there is no room, or if it cannot be created.
     pub fn create(bytes: u64) -> io::Result<Self> {
         let folder = std::env::temp_dir();
         let free = rustix::fs::statvfs(&folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
@@ -37,14 +37,14 @@ impl TemporaryFolder {
         made.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into())).map(Self)
     }
 
-    /// Where it is.
+    /// Path.
     pub fn path(&self) -> &Path {
         self.0.place().name()
     }
 }
 
-/// Bytes that are left to others.
+/// Bytes left free for others.
 const RESERVE: u64 = 64 << 20;
 
-/// Names that are tried.
+/// Number of names to try.
 const TRIES: u32 = 1000;

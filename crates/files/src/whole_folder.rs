@@ -14,7 +14,7 @@ use crate::openness::Openness;
 use crate::partial::Partial;
 use crate::place::Place;
 
-/// A folder in the making; removed with all that is in it when it is dropped without a commit.
+/// A folder being written; removed with its contents if it is dropped without a commit.
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
@@ -38,7 +38,7 @@ impl AtomicFolder {
     /// Begins a folder that will be called `path`.
     ///
     /// # Errors
-    /// Something of that name is there already, or the folder beside it cannot be made.
+    /// Returns an error if the name exists already, or if the folder beside it cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         refuse_existing(path)?;
         // Other libraries open files in it by name: until it is whole nobody else may put links
@@ -46,18 +46,18 @@ impl AtomicFolder {
         Ok(Self { partial: Partial::private_folder_beside(path)?, path: path.to_owned(), openness: Openness::of(path) })
     }
 
-    /// Where the folder is until it is whole.
+    /// Path of the folder until it is complete.
     pub fn unfinished(&self) -> &Path {
         self.partial.place().name()
     }
 
-    /// Waits until the disk has the files, then gives the folder its name. Others may look into it
-    /// as the umask says, and no more than into the inputs
+    /// Waits until the files are on disk, then gives the folder its name. Permissions follow the
+    /// umask, but are no wider than those of the inputs
     /// ([`no_more_open_than`](crate::no_more_open_than)).
     ///
     /// # Errors
-    /// A file cannot be written, or something of that name has appeared; the folder is removed
-    /// then.
+    /// Returns an error if a file cannot be written, or if the name has appeared meanwhile; the
+    /// folder is removed then.
     pub fn commit(self) -> io::Result<()> {
         sync(self.unfinished(), DEPTH_MAX)?;
         refuse_existing(&self.path)?;
@@ -69,7 +69,7 @@ impl AtomicFolder {
     }
 }
 
-/// Mode and group of a folder that this process makes here: nothing else shows the umask without
+/// Mode and group of a folder that this process creates here: nothing else shows the umask without
 /// changing it.
 fn usual(folder: &Path) -> io::Result<(u32, u32)> {
     let made = folder.join(".made");
@@ -90,7 +90,7 @@ fn refuse_existing(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Waits for the files of a folder.
+/// Syncs the files of a folder.
 fn sync(folder: &Path, depth: usize) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -104,5 +104,5 @@ fn sync(folder: &Path, depth: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Folders within folders whose files are waited for.
+/// Depth of nested folders whose files are synced.
 const DEPTH_MAX: usize = 8;

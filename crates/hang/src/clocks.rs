@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Clocks of the ranks: which ranks share one, how far the others are off, and how far they may be.
+/// Clocks of the ranks: which ranks share one, the offsets of the others, and their bounds.
 ///
 /// # Examples
 /// Two ranks on two hosts. Rank 1's clock is 5 ms ahead, known to 400 ns: what rank 1 stamped 1 ms
@@ -19,7 +19,7 @@ pub struct Clocks {
     /// Offset from the reference clock and its bound, ns.
     offsets: BTreeMap<u32, (i64, i64)>,
     hosts: BTreeMap<u32, String>,
-    /// What two hosts' clocks differ by at most, on the user's word, ns.
+    /// Largest difference between the clocks of two hosts, as stated by the user, ns.
     assumed: Option<i64>,
 }
 
@@ -36,7 +36,8 @@ impl Clocks {
         self
     }
 
-    /// Sets what clocks of two hosts differ by at most, where nothing better is known, ns.
+    /// Sets the largest difference between the clocks of two hosts, used if nothing better is
+    /// known, ns.
     pub fn assume(&mut self, error_ns: i64) -> &mut Self {
         self.assumed = Some(error_ns);
         self

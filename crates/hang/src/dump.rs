@@ -10,14 +10,14 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::pickle::Pickle;
 
-/// What one rank's Flight Recorder held.
+/// Contents of one rank's Flight Recorder.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[non_exhaustive]
 pub struct Dump {
     /// Format version, such as `2.9`.
     #[serde(default)]
     pub(crate) version: Option<String>,
-    /// Name of the host, where the writer states it.
+    /// Name of the host, if the writer states it.
     #[serde(default, alias = "hostname")]
     pub(crate) host_name: Option<String>,
     #[serde(default)]
@@ -56,7 +56,7 @@ pub(crate) struct Entry {
     pub input_dtypes: Option<Types>,
     #[serde(default)]
     pub state: Option<String>,
-    /// True if the process group has seen the operation finish; gloo leaves `state` as it was.
+    /// True if the process group has seen the operation finish; gloo leaves `state` unchanged.
     #[serde(default)]
     pub retired: bool,
     #[serde(default)]
@@ -84,11 +84,11 @@ pub(crate) struct Status {
     pub last_completed_collective: Count,
 }
 
-/// A sequence number, which some writers give as text; `None` if nothing happened yet.
+/// A sequence number, which some writers state as text; `None` if nothing happened yet.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count(pub Option<u64>);
 
-/// Text, which some writers give as a number.
+/// Text, which some writers state as a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text(pub String);
 
@@ -96,7 +96,7 @@ pub(crate) struct Text(pub String);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Members(pub Vec<u32>);
 
-/// Number of elements of all tensors of an operation, if it is stated.
+/// Number of elements of all tensors of an operation, if stated.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape(pub Option<u64>);
 
@@ -115,7 +115,7 @@ pub enum DumpError {
     /// The file has no bytes.
     #[error("the file is empty")]
     Empty,
-    /// The file is larger than any dump.
+    /// The file is larger than any dump can be.
     #[error("the file has {bytes} bytes; a dump has at most {MAX_BYTES}")]
     TooLarge {
         /// Its size.
@@ -124,7 +124,7 @@ pub enum DumpError {
     /// The file is neither a pickle nor JSON.
     #[error("the file is neither a pickle nor JSON")]
     Unknown,
-    /// The file is cut off or malformed, or a pickle that is not plain data.
+    /// The file is truncated or malformed, or a pickle that is not plain data.
     #[error("{0}")]
     Malformed(String),
     /// The file is well-formed, but not a dump of the Flight Recorder, format 2.

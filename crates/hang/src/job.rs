@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::dump::{Dump, DumpError, Entry};
 
-/// Everything that is known of a job that has stopped.
+/// Everything known about a job that has stopped.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Job {
@@ -46,13 +46,13 @@ pub(crate) struct Rank {
     pub entries: usize,
     /// True if the dump holds finished operations as well as unfinished ones.
     pub has_finished: bool,
-    /// Where in the program the last operation was enqueued.
+    /// Location in the program where the last operation was enqueued.
     pub last_frame: Option<String>,
     /// The groups that this rank states.
     pub groups: BTreeSet<u32>,
 }
 
-/// How far a rank is in the collectives of a group.
+/// Progress of a rank in the collectives of a group.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Progress {
     pub enqueued: Option<u64>,
@@ -87,7 +87,7 @@ pub(crate) enum Kind {
     Unmatched,
 }
 
-/// Texts that occur often, each kept once.
+/// Frequent texts, each stored once.
 #[derive(Clone, Debug, Default)]
 struct Names {
     texts: Vec<String>,
@@ -153,8 +153,8 @@ impl Job {
 
     /// Returns the members of each group.
     ///
-    /// Where dumps do not state them, they are the ranks that have used the group, and those of
-    /// the job that left no dump, which may be members.
+    /// If dumps do not state them, they are the ranks that have used the group, and those of the
+    /// job that left no dump, which may be members.
     pub(crate) fn members(&self) -> Vec<Vec<u32>> {
         let missing = self.missing();
         let mut used: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -321,6 +321,5 @@ impl Names {
     }
 }
 
-/// Ranks above are not taken for ranks without a dump where dumps do not state the members of
-/// groups.
+/// Higher ranks are not taken for ranks without a dump if dumps do not state the members of groups.
 const LAST_RANK: u32 = 65_535;

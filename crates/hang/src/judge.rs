@@ -95,10 +95,10 @@ impl Judge<'_> {
 
     /// Judges ranks without dumps, for which alone operations wait.
     ///
-    /// Such a rank may itself wait for another cause; then it is not named. First come those that
-    /// cannot wait for any other candidate, then those that cannot wait for what is named already.
-    /// Where another cause is known, or only a message waits, it may wait in an operation that no
-    /// dump shows, so it is no more than a candidate.
+    /// Such a rank may itself wait for another cause; then it is not named. Ranks that cannot wait
+    /// for any other candidate come first, then those that cannot wait for any rank already named.
+    /// If another cause is known, or only a message waits, it may wait in an operation that no dump
+    /// shows, so it is only a candidate.
     fn without_dumps(&self, lost: &[Root], known: &BTreeSet<u32>) -> Vec<Cause> {
         let mut sets: Vec<(BTreeSet<u32>, &Root)> = lost.iter().map(|root| (self.unknown(root), root)).collect();
         let is_message = |root: &Root| matches!(root.operations[0], Identity::Message { .. });
@@ -152,7 +152,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Judges an operation that all members enqueued, at the head of what each has to do.
+    /// Judges an operation that all members enqueued, at the head of their queues.
     fn stalled(&self, identity: Identity) -> Cause {
         let operation = &self.waits.operations[&identity];
         let what = self.operation_name(identity, operation);

@@ -18,7 +18,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 pub(crate) struct Pickle<'a> {
     nodes: Vec<Node<'a>>,
     root: u32,
-    /// How many more values may be visited.
+    /// Number of values that may still be visited.
     budget: Cell<u64>,
 }
 
@@ -80,9 +80,9 @@ struct Machine<'a> {
     nodes: Vec<Node<'a>>,
     stack: Vec<u32>,
     marks: Vec<usize>,
-    /// Numbers that writers assign in order.
+    /// Indices that writers assign in order.
     memo: Vec<u32>,
-    /// Numbers that skip: kept apart, since one may be any 32-bit number.
+    /// Other indices: kept separately, since one may be any 32-bit number.
     far_memo: HashMap<u32, u32>,
 }
 
@@ -152,7 +152,7 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// A number in two's complement of any length; what 64 bits cannot hold becomes a float.
+    /// A number in two's complement of any length; if it does not fit 64 bits, it becomes a float.
     fn long(&mut self, length: usize) -> Result<Node<'a>, Malformed> {
         let bytes = self.take(length)?;
         let negative = bytes.last().is_some_and(|top| top & 0x80 != 0);
@@ -393,7 +393,7 @@ impl<'de> Deserializer<'de> for Value<'de, '_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// A value that is not used is not looked at, however deep it is.
+    /// An unused value is not visited, however deep it is.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         visitor.visit_unit()
     }

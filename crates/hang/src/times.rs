@@ -59,10 +59,10 @@ impl Judge<'_> {
     }
 }
 
-/// A scheduler wakes threads apart by this much.
+/// Typical jitter of a scheduler waking threads.
 const LEAST_DEVIATION_NS: f64 = 50_000.0;
 
-/// Ratios above are not told apart.
+/// Larger ratios are not distinguished.
 const LARGEST_LOGARITHM: f64 = 20.0;
 
 const RATIO_TO_NAME: f64 = 100.0;

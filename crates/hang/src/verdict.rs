@@ -51,7 +51,7 @@ pub struct Stop {
 pub struct Cause {
     /// The guilty ranks; the candidates if `certainty` is `undecided`.
     pub ranks: Vec<u32>,
-    /// Hosts of these ranks, where they are known.
+    /// Hosts of these ranks, if known.
     pub hosts: Vec<String>,
     /// Kind of fault.
     pub fault: Fault,

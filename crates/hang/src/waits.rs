@@ -258,5 +258,5 @@ enum Node {
     Operation(Identity),
 }
 
-/// How many unfinished operations of a rank are compared with each other.
+/// Number of unfinished operations of a rank that are compared with each other.
 const ORDERS_COMPARED: usize = 32;

@@ -2,21 +2,21 @@
 
 use crate::operation::{Arrival, DEVIATIONS, Judged, Waits};
 
-/// A host that came last as a whole.
+/// A host that was last as a whole.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct LateHost {
-    /// Place, in the list of arrivals, of its rank that came last.
+    /// Index, in the list of arrivals, of its rank that came last.
     pub last: usize,
     /// From the last arrival elsewhere to the first arrival of this host, ns.
     pub lead_ns: i64,
     /// Standard deviation of `lead_ns`, ns.
     pub lead_sigma_ns: f64,
-    /// True where no error of the clocks within 3σ explains the lead.
+    /// True if no clock error within 3σ explains the lead.
     pub is_certain: bool,
 }
 
-/// Finds the host that was last as a whole in an operation that all wait in; `host_of` says where a
-/// rank runs.
+/// Finds the host that was last as a whole in an operation in which all wait for all; `host_of`
+/// returns the host of a rank.
 pub fn late_host<H: PartialEq>(
     waits: &Waits,
     judged: &Judged,

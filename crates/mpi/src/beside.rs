@@ -23,7 +23,7 @@ use probe_sync_collective::{Error, Messages, Rank, Threads};
 use crate::mail::Mail;
 use crate::raw::{Communicator, check};
 
-/// One rank's way to send messages over a launcher's MPI.
+/// Point-to-point messages of one rank over a launcher's MPI.
 #[derive(Debug)]
 pub struct MpiMessages {
     comm: Option<Communicator>,
@@ -51,15 +51,15 @@ impl MpiMessages {
         unsafe { Self::beside(communicator.as_raw()) }
     }
 
-    /// A way to send between the ranks of `comm`, which all make this call; it waits for them,
-    /// because `comm` is duplicated.
+    /// Creates a way to send between the ranks of `comm`, which must all make this call; it waits
+    /// for them, because `comm` is duplicated.
     ///
     /// # Safety
-    /// `comm` is `MPI_COMM_NULL` or a communicator of the MPI that this process runs with.
+    /// `comm` must be `MPI_COMM_NULL` or a communicator of the MPI that this process runs with.
     ///
     /// # Errors
-    /// [`Error::Setup`] where MPI does not run, this thread may not call it, or `comm` is no group
-    /// of ranks; [`Error::Backend`] with what MPI says.
+    /// [`Error::Setup`] if MPI is not running, this thread may not call it, or `comm` is not a
+    /// group of ranks; [`Error::Backend`] with MPI's error.
     pub unsafe fn beside(comm: ffi::MPI_Comm) -> Result<Self, Error> {
         let threads = running()?;
         // SAFETY: comparing handles reads no memory behind them.
@@ -128,16 +128,16 @@ impl Messages for MpiMessages {
     }
 }
 
-/// Whether MPI still runs, as far as it concerns one session.
+/// Whether MPI is still running, as far as one session is concerned.
 #[derive(Debug)]
 struct Life {
     finalised: Mutex<bool>,
-    /// What `MPI_Finalize` deletes first.
+    /// The attribute key that `MPI_Finalize` deletes first.
     key: Mutex<c_int>,
 }
 
 impl Life {
-    /// Learns of `MPI_Finalize` from now on.
+    /// Watches for `MPI_Finalize` from now on.
     fn until_finalise() -> Result<Arc<Self>, Error> {
         let life = Arc::new(Self { finalised: Mutex::new(false), key: Mutex::new(0) });
         let mut key = 0;
@@ -154,7 +154,7 @@ impl Life {
         Ok(life)
     }
 
-    /// MPI may be called while this is held.
+    /// MPI may be called while the guard is held.
     fn running(&self, operation: &'static str) -> Result<MutexGuard<'_, bool>, Error> {
         let finalised = self.finalised.lock().unwrap_or_else(PoisonError::into_inner);
         if *finalised {
@@ -196,8 +196,8 @@ unsafe extern "C" fn deleted(_: ffi::MPI_Comm, _: c_int, attribute: *mut c_void,
     ffi::MPI_SUCCESS as c_int
 }
 
-/// Which threads may call the MPI that the launcher has initialised; an error where this one may
-/// not.
+/// Returns which threads may call the MPI that the launcher has initialised; an error if this one
+/// may not.
 fn running() -> Result<Threads, Error> {
     if environment::is_finalized() {
         return Err(setup("MPI is already finalised; start the session before MPI_Finalize"));

@@ -29,56 +29,56 @@ use crate::session::{self, Session};
 use crate::survival::Survival;
 use crate::ulfm::Ulfm;
 
-/// What can be chosen about the MPI backend.
+/// Options of the MPI backend.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct MpiOptions {
-    /// Every that many ranks of a host count as a host of their own, so that one machine can play
+    /// Number of ranks of a host that count as a host of their own, so that one machine can act as
     /// several.
     pub ranks_per_host: Option<usize>,
 }
 
-/// One rank of a job under `mpirun`. The thread that makes it owns MPI; the type cannot leave that
-/// thread.
+/// One rank of a job under `mpirun`. The thread that creates it owns MPI; the type cannot leave
+/// that thread.
 pub struct MpiCollective {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
     pub(crate) layout: Layout,
-    /// As it was when all were there.
+    /// The layout when all ranks were present.
     pub(crate) whole: Layout,
-    /// Taken out when the end is dropped, like the following ones.
+    /// Taken out on drop, as are the following ones.
     pub(crate) parts: Option<PartsOfRank>,
     pub(crate) session: Option<Session>,
-    /// Where MPI goes on after a rank is lost.
+    /// Present if MPI continues after a rank is lost.
     pub(crate) survival: Option<Survival>,
     /// Operations so far; equal on all ranks.
     pub(crate) operations: u64,
     pub(crate) failed: Option<String>,
-    /// The root is lost, and no other has taken its place yet.
+    /// The root is lost, and no other rank has taken over yet.
     pub(crate) rootless: bool,
-    /// The others go on without this rank.
+    /// The others continue without this rank.
     pub(crate) dismissed: bool,
-    /// Of the words, and of parts that ranks were lost from; the operations' are counted where they
-    /// are carried.
+    /// Traffic of the messages outside operations, and of parts that ranks were lost from; that of
+    /// operations is counted where it is carried.
     pub(crate) traffic: Traffic,
 }
 
 impl MpiCollective {
     /// Initialises MPI and joins all ranks. Call it before anything in the program can exit, even
     /// before arguments are read: a rank that leaves earlier can hang `mpirun`. If MPI is
-    /// initialised already, its world is duplicated; then this is the thread that initialised it,
-    /// or its level is `MPI_THREAD_MULTIPLE`, and no panic of this process ends the job. Where MPI
-    /// is ours, a panic that unwinds past this value ends it.
+    /// initialised already, its world is duplicated; this must then be the thread that initialised
+    /// it, or its level must be `MPI_THREAD_MULTIPLE`, and a panic of this process does not end the
+    /// job. If MPI was initialised here, a panic that unwinds past this value ends the job.
     ///
     /// # Errors
-    /// [`Error::Setup`], also where this thread may not call MPI, or [`Error::Backend`] with what
-    /// MPI says; [`Error::Late`] with the ranks that do not answer.
+    /// [`Error::Setup`], also if this thread may not call MPI, or [`Error::Backend`] with MPI's
+    /// error; [`Error::Late`] with the ranks that do not answer.
     pub fn init() -> Result<Self, Error> {
         Self::init_placed(|rank, _| rank)
     }
 
-    /// As [`MpiCollective::init`], where a process of rank r among n of MPI's world has the rank
-    /// `place(r, n)` in this group; ranks that name the same place follow each other there as in
-    /// the world.
+    /// As [`MpiCollective::init`], with the rank of a process in this group given by `place(r, n)`,
+    /// where r is its rank among the n of MPI's world; ranks with the same place keep their order
+    /// in the world.
     ///
     /// # Errors
     /// As [`MpiCollective::init`].
@@ -94,8 +94,8 @@ impl MpiCollective {
         Ok(group)
     }
 
-    /// Another group of the same ranks, independent of this one. It must be dropped before this one
-    /// is.
+    /// Creates another group of the same ranks, independent of this one. It must be dropped before
+    /// this one.
     ///
     /// # Errors
     /// As [`MpiCollective::init`].
@@ -104,7 +104,7 @@ impl MpiCollective {
         Self::on(unsafe { Communicator::duplicate(self.comm()?.handle()) }?, options)
     }
 
-    /// The communicator of all ranks, for calls beside this crate's own.
+    /// The communicator of all ranks, for calls outside this crate.
     ///
     /// # Errors
     /// [`Error::Backend`] after the group has failed.
@@ -158,7 +158,7 @@ impl MpiCollective {
         })
     }
 
-    /// What is said or heard beside the operations; afterwards the group is unusable if it failed.
+    /// Sends or receives outside the operations; the group is unusable afterwards if it failed.
     fn speak<T>(
         &mut self,
         name: &'static str,
@@ -172,8 +172,8 @@ impl MpiCollective {
         result
     }
 
-    /// All ranks let go of their ends: they meet once more, asleep, so that nobody spins in MPI's
-    /// own clean-up for long.
+    /// All ranks leave: they meet once more, asleep, so that none spins in MPI's own clean-up for
+    /// long.
     fn part(&mut self) -> Result<(), Error> {
         let deadline = Deadline::new(LAST_ROUND_LIMIT, None);
         let everyone = vec![true; self.size];
@@ -197,15 +197,16 @@ impl MpiCollective {
         self.parts.take().map_or(Ok(()), PartsOfRank::free)
     }
 
-    /// Lets go of the group, as dropping it does. The launcher waits for all processes of the job,
-    /// so one that hangs keeps it from ending: returned at the root, where MPI is ours and goes on
-    /// after a loss, are those that hang when all others have ended, or seconds later. Who has
-    /// nothing more to do or to say ends the job then, with its own status ([`crate::end_job`]).
+    /// Leaves the group, as dropping it does. The launcher waits for all processes of the job, so a
+    /// hung process keeps it from ending: at the root, if MPI was initialised here and continues
+    /// after a loss, this returns the ranks that hang once all others have ended, or seconds later.
+    /// When the caller has nothing more to do or print, it ends the job with its own status
+    /// ([`crate::end_job`]).
     pub fn leave(mut self) -> Vec<Rank> {
         self.let_go(true)
     }
 
-    /// Parts from the others, on the normal path; which ranks hang then, where that is asked.
+    /// Leaves the others, on the normal path; returns which ranks hang then, if requested.
     fn let_go(&mut self, asks_who_hangs: bool) -> Vec<Rank> {
         if self.parts.is_none() {
             return Vec::new();
@@ -233,7 +234,7 @@ impl MpiCollective {
         Vec::new()
     }
 
-    /// Ranks are gone without which the group goes on.
+    /// Whether ranks were lost without which the group continues.
     fn lost_any(&self) -> bool {
         self.survival.as_ref().is_some_and(Survival::lost_any)
     }
@@ -410,5 +411,5 @@ fn split_by_host(comm: &Communicator) -> Result<Communicator, Error> {
 
 /// How long the gather and broadcast before the end may take.
 const LAST_ROUND_LIMIT: Duration = Duration::from_secs(60);
-/// How long the others may take to end when all is done.
+/// How long the others may take to end when everything is done.
 const LEAVING_LIMIT: Duration = Duration::from_secs(5);

@@ -7,11 +7,11 @@ use probe_sync_collective::{Error, Frames, Rank};
 
 use crate::operation::Operation;
 
-/// What this rank brought to the last operations, the newest last.
+/// What this rank contributed to the last operations, newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(VecDeque<(Operation, Part)>);
 
-/// What a rank brought to an operation.
+/// A rank's contribution to an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
     Gather {
@@ -24,23 +24,23 @@ pub(crate) enum Part {
     Scatter(Frames),
     /// An allgather that this rank has not finished.
     Allgather,
-    /// Everyone's frames of an allgather that this rank has finished.
+    /// All frames of an allgather that this rank has finished.
     Allgathered(Vec<u8>),
-    /// The last meeting of the group.
+    /// The last operation of the group.
     Farewell,
 }
 
-/// Where the group goes on.
+/// Where the group continues.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resume {
-    /// The first operation that anybody lacks.
+    /// The first operation that some rank has not finished.
     pub at: u64,
-    /// A rank that has finished it, if there is one.
+    /// A rank that has finished it, if any.
     pub holder: Option<Rank>,
 }
 
 impl Kept {
-    /// Keeps what this rank brings to an operation.
+    /// Keeps this rank's contribution to an operation.
     pub fn keep(&mut self, operation: Operation, part: Part) {
         if self.0.len() == KEPT {
             self.0.pop_front();
@@ -48,7 +48,7 @@ impl Kept {
         self.0.push_back((operation, part));
     }
 
-    /// The last operation was an allgather, and this is what came of it.
+    /// Keeps the result of the last operation, an allgather.
     pub fn keep_result(&mut self, frames: &Frames) {
         let mut encoded = Vec::new();
         frames.encode(&mut encoded);
@@ -57,10 +57,10 @@ impl Kept {
         }
     }
 
-    /// What this rank brought to an operation.
+    /// Returns this rank's contribution to an operation.
     ///
     /// # Errors
-    /// When that is too long ago.
+    /// Returns an error if that is too long ago.
     pub fn of(&self, number: u64) -> Result<(Operation, Part), Error> {
         let found = self.0.iter().find(|(operation, _)| operation.number() == number);
         found.cloned().ok_or_else(|| {
@@ -69,13 +69,13 @@ impl Kept {
         })
     }
 
-    /// Nothing is repeated any more.
+    /// Nothing will be repeated any more.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// Where ranks at these operations go on together.
+/// Determines where ranks at these operations continue together.
 pub(crate) fn resume(positions: impl Iterator<Item = (Rank, u64)> + Clone) -> Resume {
     let at = positions.clone().map(|(_, at)| at).min().unwrap_or(0);
     let mut finished = positions.filter(|(_, position)| *position > at);
@@ -83,7 +83,7 @@ pub(crate) fn resume(positions: impl Iterator<Item = (Rank, u64)> + Clone) -> Re
 }
 
 /// Operations that can be repeated. The board's ring lets the root be four announcements ahead of a
-/// rank, and each has a gather before it.
+/// rank, and each is preceded by a gather.
 const KEPT: usize = 16;
 
 #[cfg(test)]

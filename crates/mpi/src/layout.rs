@@ -11,13 +11,13 @@ use probe_sync_collective::Rank;
 pub(crate) struct Layout {
     host_of: Vec<usize>,
     ranks: Vec<Vec<Rank>>,
-    /// The place of each rank among those of its host.
+    /// The index of each rank among those of its host.
     place: Vec<usize>,
 }
 
 impl Layout {
-    /// From the lowest rank on each rank's host. With `ranks_per_host`, every that many ranks of a
-    /// host count as a host of their own, so that one machine can play several.
+    /// Creates the layout from the lowest rank on each rank's host. With `ranks_per_host`, that
+    /// many ranks of a host count as a host of their own, so that one machine can act as several.
     pub(crate) fn new(lowest: &[u64], ranks_per_host: Option<usize>) -> Self {
         let mut layout = Self { host_of: Vec::with_capacity(lowest.len()), ranks: Vec::new(), place: Vec::new() };
         let mut open: Vec<(u64, usize)> = Vec::new();
@@ -39,9 +39,9 @@ impl Layout {
         layout
     }
 
-    /// The same hosts without those ranks, led by `root` and renumbered; hosts of which nobody is
-    /// left are gone. Where a rank hangs, the others of its host are each a host of their own: it
-    /// may wake and write into the memory that they shared.
+    /// Returns the same hosts without those ranks, led by `root` and renumbered; hosts without
+    /// remaining ranks are removed. If a rank hangs, the others of its host each become a host of
+    /// their own: it may wake and write into their shared memory.
     pub(crate) fn without(&self, lost: &[bool], hung: &[bool], root: Rank) -> Self {
         let mut ranks = Vec::new();
         for of_host in &self.ranks {
@@ -68,22 +68,22 @@ impl Layout {
         self.ranks[0][0]
     }
 
-    /// The place of a rank among those of its host; no place for a rank that is lost.
+    /// The index of a rank among those of its host; `usize::MAX` for a lost rank.
     pub(crate) fn place(&self, rank: Rank) -> usize {
         self.place[rank]
     }
 
-    /// The host of each rank; no host's number for a rank that is lost.
+    /// The host of each rank; `usize::MAX` for a lost rank.
     pub(crate) fn host_of(&self) -> &[usize] {
         &self.host_of
     }
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub(crate) fn hosts(&self) -> usize {
         self.ranks.len()
     }
 
-    /// The ranks of a host in ascending order, but for the root, which is first; the first is its
+    /// The ranks of a host in ascending order, except that the root comes first; the first is its
     /// leader.
     pub(crate) fn ranks(&self, host: usize) -> &[Rank] {
         &self.ranks[host]
@@ -94,7 +94,7 @@ impl Layout {
     }
 }
 
-/// The host of a rank that is lost.
+/// The host of a lost rank.
 const NOWHERE: usize = usize::MAX;
 
 #[cfg(test)]

@@ -29,23 +29,23 @@ use crate::raw::{Parts, Requests};
 use crate::watch::Watch;
 use crate::way::Way;
 
-/// A leader's end.
+/// The connection of a leader.
 pub(crate) struct Leaders {
     pub(crate) way: Way,
     pub(crate) own_host: usize,
     pub(crate) layout: Layout,
-    /// Where the group may go on without a rank that is lost.
+    /// Present if the group may continue without a lost rank.
     watch: Option<Watch>,
-    /// Bytes of the first part of the next broadcast; equal on all leaders.
+    /// Size of the first part of the next broadcast, bytes; equal on all leaders.
     first_part: usize,
     traffic: Traffic,
 }
 
-/// What a leader brings to a gather.
+/// A leader's contribution to a gather.
 pub(crate) enum Report {
     /// The frames of its host's ranks, in order.
     Frames(Frames),
-    /// Ranks of its host that did not come in time.
+    /// Ranks of its host that did not arrive in time.
     Missing(Vec<Rank>),
 }
 
@@ -54,19 +54,19 @@ impl Leaders {
         Self { way, own_host, layout, watch, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
     }
 
-    /// What this leader has sent to and received from other hosts. Of a collective call it counts
-    /// its own part and what came of it.
+    /// What this leader has sent to and received from other hosts. For a collective call it counts
+    /// its own part and the result.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// Collective, where no rank was lost: gives the communicator back.
+    /// Collective, if no rank was lost: frees the communicator.
     pub(crate) fn free(self) -> Result<(), Error> {
         self.way.free()
     }
 
-    /// Brings the reports of all hosts with participants to the root: the frames of each host,
-    /// empty for the others. Away from the root the result is empty.
+    /// Collects the reports of all hosts with participants at the root: the frames of each host,
+    /// empty for the others. On other ranks the result is empty.
     pub(crate) fn gather(
         &mut self,
         operation: Operation,
@@ -88,9 +88,9 @@ impl Leaders {
         self.frames_of(operation, reports, report, &wait)
     }
 
-    /// Brings the frames of all hosts to all leaders. The reports go first, so that the root can
-    /// say who is missing, and so that a leader with missing ranks need not enter the collective
-    /// calls.
+    /// Distributes the frames of all hosts to all leaders. The reports go first, so that the root
+    /// can name missing ranks, and so that a leader with missing ranks need not enter the
+    /// collective calls.
     pub(crate) fn allgather(
         &mut self,
         operation: Operation,
@@ -128,7 +128,7 @@ impl Leaders {
         (0..hosts).map(|host| self.decode(operation, host, &encoded[parts.range(host)])).collect()
     }
 
-    /// Brings the root's `buffer` to all leaders.
+    /// Sends the root's `buffer` to all leaders.
     pub(crate) fn broadcast(
         &mut self,
         operation: Operation,
@@ -187,8 +187,7 @@ impl Leaders {
         Err(wait.late(others.map(|host| self.layout.ranks(host)[0]).collect()))
     }
 
-    /// Brings each leader what the root has for its host; `of_hosts` is looked at on the root
-    /// alone.
+    /// Sends each leader the root's data for its host; `of_hosts` is used on the root only.
     pub(crate) fn scatter(
         &mut self,
         operation: Operation,
@@ -219,7 +218,7 @@ impl Leaders {
         Err(wait.late(late))
     }
 
-    /// Sends the root this host's report, with the frames or without.
+    /// Sends this host's report to the root, with or without the frames.
     fn send_report(
         &mut self,
         operation: Operation,
@@ -272,9 +271,8 @@ impl Leaders {
         Ok(())
     }
 
-    /// Receives one report from each host that takes part, except the root's own. On time-out every
-    /// participant of the hosts that said nothing is missing, and those that the other hosts
-    /// reported.
+    /// Receives one report from each participating host except the root's own. On time-out, all
+    /// participants of the silent hosts are missing, and those that the other hosts reported.
     fn receive_reports(
         &mut self,
         operation: Operation,
@@ -299,8 +297,8 @@ impl Leaders {
         Err(wait.late(missing))
     }
 
-    /// One message from the leader of each of `hosts`, by host, and the hosts whose message has not
-    /// come when the wait is over.
+    /// Returns one message from the leader of each of `hosts`, by host, and the hosts whose message
+    /// has not arrived when the wait is over.
     pub(crate) fn receive(
         &mut self,
         operation: Operation,
@@ -370,7 +368,7 @@ impl Leaders {
         Ok(Incoming { kind, length: (length as usize).max(body.len()), body })
     }
 
-    /// The ranks that the hosts have reported missing, the root's own host included.
+    /// The ranks that the hosts have reported missing, including the root's own host.
     fn missing_of(reports: &[Option<Incoming>], own: &Report) -> Vec<Rank> {
         let mut missing: Vec<Rank> = reports.iter().flatten().flat_map(Incoming::missing).collect();
         if let Report::Missing(ranks) = own {
@@ -431,9 +429,9 @@ impl Incoming {
     }
 }
 
-/// Waits until all requests are complete, those that `on_done(requests, index, bytes)` starts
-/// included. False when the wait is over before; the requests then keep their memory for ever. So
-/// they do when it fails because `watch` sees that a rank is lost.
+/// Waits until all requests are complete, including those that `on_done(requests, index, bytes)`
+/// starts. Returns false if the wait is over before; the requests then keep their memory for ever.
+/// The same holds if it fails because `watch` sees that a rank is lost.
 pub(crate) fn complete(
     requests: &mut Requests,
     wait: &mut Wait<'_>,
@@ -471,7 +469,7 @@ fn read_u64(bytes: &[u8], start: usize) -> Option<u64> {
     bytes.get(start..)?.first_chunk::<8>().map(|number| u64::from_le_bytes(*number))
 }
 
-/// The root's place among the leaders: hosts are numbered by their lowest rank.
+/// Index of the root among the leaders: hosts are numbered by their lowest rank.
 pub(crate) const ROOT_LEADER: usize = 0;
 
 const TAG_FIRST: c_int = 1;
@@ -481,27 +479,27 @@ const KIND_HEADER_ONLY: u64 = 0;
 pub(crate) const KIND_FRAMES: u64 = 1;
 const KIND_MISSING: u64 = 2;
 
-/// Bytes of a report's header: sequence, kind, length of the body.
+/// Size of a report's header, bytes: sequence, kind, length of the body.
 const HEADER: usize = 24;
 
-/// The longest first message of a report; the rest follows when the root knows how much there is.
+/// The longest first message of a report; the rest follows once the root knows its size.
 const FIRST_MESSAGE: usize = 64 << 10;
 
 /// Bytes before a broadcast: the operation and the length.
 const FIRST_HEADER: usize = 16;
 
-/// Bounds of a broadcast's first part.
+/// Limits of the first part of a broadcast.
 const FIRST_PART_MIN: usize = 4 << 10;
 const FIRST_PART_MAX: usize = 1 << 20;
 
-/// The longest payload: a length beyond it is damage, not data.
+/// Longest payload: a larger length means corruption.
 const PAYLOAD_MAX: usize = 1 << 30;
 
-/// Sleeps between looks at requests: a sixteenth of the time waited so far, within these bounds.
-/// The upper one keeps a long wait below 1 % of a core, the fraction keeps what the sleep adds to a
-/// short one below 7 %.
+/// Sleeps between polls of requests: a sixteenth of the time waited so far, within these limits.
+/// The upper one keeps a long wait below 1 % of a core, the fraction keeps the delay that the sleep
+/// adds to a short one below 7 %.
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// How often a waiting leader looks whether a rank is lost.
+/// How often a waiting leader checks whether a rank is lost.
 const WATCH_EVERY: Duration = Duration::from_millis(5);

@@ -10,11 +10,11 @@ use probe_sync_collective::{Error, Rank};
 
 use crate::raw::{Communicator, Requests};
 
-/// What is under way on one communicator.
+/// Messages in progress on one communicator.
 #[derive(Debug)]
 pub(crate) struct Mail {
     sends: Requests,
-    /// A message under way: its sender, and the one request.
+    /// A message in progress: its sender, and the one request.
     incoming: Option<(Rank, Requests)>,
 }
 
@@ -38,12 +38,12 @@ impl Mail {
         self.sending() || self.incoming.is_some()
     }
 
-    /// How many messages are still being sent.
+    /// Number of messages still being sent.
     pub(crate) fn unsent(&self) -> usize {
         self.sends.pending().count()
     }
 
-    /// Lets MPI work; the next message that has come whole.
+    /// Lets MPI make progress; returns the next complete message.
     pub(crate) fn next(&mut self, comm: &Communicator) -> Result<Option<(Rank, Vec<u8>)>, Error> {
         if self.sending() {
             self.sends.poll()?;

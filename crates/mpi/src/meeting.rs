@@ -23,10 +23,10 @@ use probe_sync_collective::{Deadline, Error, ROOT, Wait};
 use crate::leaders::complete;
 use crate::raw::{Communicator, Requests};
 
-/// Returns when all ranks of the job have come.
+/// Returns when all ranks of the job have arrived.
 ///
 /// # Errors
-/// [`Error::Late`] names the ranks that have not, at rank 0; elsewhere rank 0.
+/// [`Error::Late`] naming the missing ranks, at rank 0; on other ranks naming rank 0.
 pub(crate) fn meet() -> Result<(), Error> {
     // SAFETY: MPI is initialised, by us; nobody else uses the world yet, and the handle is not
     // freed.
@@ -70,7 +70,7 @@ fn greet(world: &Communicator) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whom a rank greets in each step. Who greets is greeted.
+/// The peers that a rank greets in each step. Greetings are mutual.
 fn peers(rank: usize, size: usize) -> Vec<Vec<usize>> {
     let distances = (0..usize::BITS).map(|bit| 1usize << bit).take_while(|distance| *distance < size);
     let of = |distance: usize| {
@@ -83,7 +83,7 @@ fn peers(rank: usize, size: usize) -> Vec<Vec<usize>> {
     distances.map(of).collect()
 }
 
-/// Waits until all requests are done. `rank_of` says whose is which.
+/// Waits until all requests are done. `rank_of` returns the rank of a request.
 fn all_done(mut requests: Requests, limit: &Deadline, rank_of: impl Fn(usize) -> usize) -> Result<(), Error> {
     let mut wait = Wait::begin("start of the job", limit);
     if complete(&mut requests, &mut wait, None, |_, _, _| Ok(()))? {
@@ -100,7 +100,7 @@ fn turn(rank: usize, size: usize) -> Duration {
     step * u32::try_from(rank).unwrap_or(u32::MAX)
 }
 
-/// The ranks have been started already, all of them: `MPI_Init` waits for that.
+/// All ranks have been started already: `MPI_Init` waits for that.
 const LIMIT: Duration = Duration::from_secs(60);
 const ROOT_SPEAKS_FIRST: Duration = Duration::from_secs(5);
 

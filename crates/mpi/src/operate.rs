@@ -16,9 +16,9 @@ use crate::parts::PartsOfRank;
 use crate::survival::Survival;
 
 impl MpiCollective {
-    /// Runs one operation, again where a rank was lost meanwhile; afterwards the group is unusable
-    /// if it failed. `brings` is what this rank must bring once more where others lack it. `run` is
-    /// told the rank that has finished the operation already, if there is one.
+    /// Runs one operation, again if a rank was lost meanwhile; the group is unusable afterwards if
+    /// it failed. `brings` is this rank's contribution, which it must repeat if others lack it.
+    /// `run` is told the rank that has finished the operation already, if any.
     pub(crate) fn operate(
         &mut self,
         kind: Kind,
@@ -62,8 +62,8 @@ impl MpiCollective {
         result.map_err(|error| self.remember(error))
     }
 
-    /// What an error leaves of the group: another root may take a lost one's place, and a rank
-    /// without which the others go on ends nobody's run but its own.
+    /// Determines what an error leaves of the group: another rank may take over as root, and a rank
+    /// without which the others continue ends only its own run.
     pub(crate) fn remember(&mut self, error: Error) -> Error {
         let root = self.root();
         let root_lost = match &error {
@@ -80,7 +80,7 @@ impl MpiCollective {
         error
     }
 
-    /// Whether what has failed is repeated by those who are left.
+    /// Whether a failed operation is repeated by the remaining ranks.
     fn may_go_on_after(&self, error: &Error) -> bool {
         let (Some(survival), None) = (&self.survival, &self.failed) else { return false };
         let watch = survival.watch();
@@ -98,8 +98,8 @@ impl MpiCollective {
         }
     }
 
-    /// Brings once more what others lack of the operations before this one; `resume` keeps count.
-    /// The rank that has finished this one already.
+    /// Repeats the contributions that others lack for operations before this one; `resume` keeps
+    /// count. Returns the rank that has finished this one already.
     fn repeat_until(
         &mut self,
         operation: Operation,
@@ -131,8 +131,8 @@ impl MpiCollective {
         Ok(resume.holder)
     }
 
-    /// All ranks that are left agree where they are, `at` on this one, and make of what they have a
-    /// group without those who are lost.
+    /// All remaining ranks agree on the operation to continue with, `at` on this one, and form a
+    /// group without the lost ranks.
     pub(crate) fn go_on(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
         // Bounded: every time round there is one rank less.
         loop {
@@ -149,7 +149,7 @@ impl MpiCollective {
         }
     }
 
-    /// Makes what the group needs without those who are lost; false when another is lost meanwhile.
+    /// Rebuilds the group without the lost ranks; returns false if another is lost meanwhile.
     pub(crate) fn rebuild(&mut self, deadline: &Deadline) -> Result<bool, Error> {
         let (Some(parts), Some(survival)) = (&mut self.parts, &self.survival) else {
             return Err(self.unusable("continuing without lost ranks"));
@@ -167,13 +167,13 @@ impl MpiCollective {
     }
 }
 
-/// Beyond what an operation has taken already, for its repetition.
+/// Additional time for the repetition of an operation.
 const REPEAT_LIMIT: Duration = Duration::from_secs(5);
-/// How long the ranks of a host may wait for the one that makes their board anew; where it is lost
-/// they learn of that.
+/// How long the ranks of a host may wait for the one that recreates their board; if it is lost,
+/// they learn that.
 const REBUILD_LIMIT: Duration = Duration::from_secs(30);
-/// Repetitions because somebody was late and came then.
+/// Most repetitions because of late ranks that arrived then.
 const LATE_MAX: usize = 16;
-/// How long news of a failed process may take.
+/// How long the news of a failed process may take.
 const NEWS_LIMIT: Duration = Duration::from_secs(1);
 const NEWS_PAUSE: Duration = Duration::from_millis(1);

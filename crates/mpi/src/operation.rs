@@ -7,14 +7,14 @@
 
 use probe_sync_collective::{Error, Rank};
 
-/// What the ranks do together.
+/// Kinds of operations.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Gather = 1,
     Broadcast = 2,
     Allgather = 3,
     Scatter = 4,
-    /// All let go of their ends.
+    /// All ranks leave.
     Farewell = 5,
 }
 
@@ -30,7 +30,7 @@ impl Operation {
         Self { number, kind }
     }
 
-    /// Its place among the operations of the group.
+    /// Its index among the operations of the group.
     pub(crate) fn number(self) -> u64 {
         self.number
     }
@@ -40,12 +40,12 @@ impl Operation {
         self.kind.name()
     }
 
-    /// What travels; never 0.
+    /// The value sent; never 0.
     pub(crate) fn tag(self) -> u64 {
         (self.number << KIND_BITS) | self.kind as u64
     }
 
-    /// What `rank` sent belongs to this operation.
+    /// Checks that what `rank` sent belongs to this operation.
     ///
     /// # Errors
     /// [`Error::Protocol`] with the operation that it belongs to.

@@ -8,14 +8,14 @@ use probe_sync_collective::Error;
 use crate::raw::{Communicator, check, length_as_int};
 
 impl Communicator {
-    /// A communicator of the same processes, in the order of what `place` makes of each process's
-    /// rank and the size.
+    /// Creates a communicator of the same processes, ordered by what `place` returns for each
+    /// process's rank and the size.
     ///
     /// # Safety
     /// As [`Self::duplicate`].
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI's error.
     pub(crate) unsafe fn placed(
         handle: ffi::MPI_Comm,
         place: impl FnOnce(usize, usize) -> usize,

@@ -19,27 +19,26 @@ use crate::way::Way;
 use crate::window::Window;
 use crate::words::Words;
 
-/// What this rank holds of MPI.
+/// The MPI resources of this rank.
 pub(crate) struct PartsOfRank {
-    /// Of all that ever were.
+    /// Of all ranks that ever were.
     pub(crate) comm: Communicator,
-    /// This rank among all that ever were.
+    /// Number of this rank among all that ever were.
     rank: Rank,
     host: Communicator,
     board: Board,
     window: Window,
-    /// On a host's leader, when there are several hosts.
+    /// On the leader of a host, if there are several hosts.
     leaders: Option<Leaders>,
     words: Words,
-    /// Words that this rank has heard.
+    /// Messages that this rank has received.
     heard: u32,
     /// All ranks are on this host's board.
     one_host: bool,
 }
 
 impl PartsOfRank {
-    /// Collective: everything on a communicator of the ranks of `host`, and on the one of all
-    /// leaders.
+    /// Collective: sets up a communicator of the ranks of `host`, and one of all leaders.
     pub(crate) fn new(
         comm: Communicator,
         host: Communicator,
@@ -66,9 +65,9 @@ impl PartsOfRank {
         Ok(parts)
     }
 
-    /// After ranks were lost: the board anew in the same memory, and messages between the leaders
-    /// of the hosts as they are now. What was made for all ranks stays until the process ends.
-    /// Where it fails because another rank is lost, it is called again.
+    /// After ranks were lost: recreates the board in the same memory, and the messages between the
+    /// present leaders of the hosts. What was created for all ranks stays until the process ends.
+    /// If it fails because another rank is lost, it is called again.
     pub(crate) fn leave_out(&mut self, layout: &Layout, survival: &Survival, deadline: &Deadline) -> Result<(), Error> {
         self.leaders = None;
         self.words.forget(survival.lost(), layout.root());
@@ -88,7 +87,7 @@ impl PartsOfRank {
         Ok(())
     }
 
-    /// The way between hosts, and what a sleeping rank looks at.
+    /// Sets up the connection between hosts, and what a sleeping rank checks.
     fn connect(&mut self, way: Option<Way>, layout: &Layout, watch: Option<Watch>) {
         if let Some(way) = way {
             // Only asked to let MPI work; the board, which does, is gone before the communicator is
@@ -108,14 +107,14 @@ impl PartsOfRank {
         }
     }
 
-    /// Says a word beside the operations.
+    /// Sends a message outside the operations.
     pub(crate) fn call(&mut self, word: &[u8], traffic: &mut Traffic) -> Result<(), Error> {
         self.words.say(word, traffic)?;
         self.board.count_word();
         Ok(())
     }
 
-    /// The words that have come.
+    /// Returns the messages that have arrived.
     pub(crate) fn calls(&mut self, traffic: &mut Traffic) -> Result<Vec<Call>, Error> {
         if self.one_host && self.board.words() == self.heard && !self.words.under_way() {
             return Ok(Vec::new());
@@ -125,12 +124,12 @@ impl PartsOfRank {
         Ok(heard)
     }
 
-    /// Before the end: until what was said is on its way.
+    /// Before the end: waits until pending messages are on their way.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.words.flush()
     }
 
-    /// What the board and the leaders' messages have carried.
+    /// Traffic of the board and the leaders' messages.
     pub(crate) fn traffic(&self) -> Traffic {
         let mut sum = self.board.traffic();
         if let Some(leaders) = &self.leaders {
@@ -194,7 +193,7 @@ impl PartsOfRank {
         self.board.announce(operation, buffer, &mut Wait::begin(name, deadline))
     }
 
-    /// To each rank its own frame: to each leader those of its host, in one piece, which it
+    /// Sends each rank its own frame: each leader gets those of its host, in one piece, which it
     /// announces; each rank copies its own.
     pub(crate) fn scatter(
         &mut self,
@@ -230,8 +229,8 @@ impl PartsOfRank {
         picked.whole(own, layout.root())
     }
 
-    /// Everyone's payload to everyone: to the leaders, between them by `MPI_Iallgatherv`, and from
-    /// them to their ranks.
+    /// Distributes all payloads to all ranks: to the leaders, between them by `MPI_Iallgatherv`,
+    /// and from them to their ranks.
     pub(crate) fn allgather(
         &mut self,
         operation: Operation,
@@ -264,7 +263,7 @@ impl PartsOfRank {
         self.board.announce(operation, &encoded, &mut Wait::begin(name, deadline))
     }
 
-    /// In place of an allgather that `holder` has finished and others have not: its frames,
+    /// Replaces an allgather that `holder` has finished and others have not: sends its frames,
     /// `encoded` there, to all.
     pub(crate) fn pass_on(
         &mut self,
@@ -284,7 +283,7 @@ impl PartsOfRank {
         self.broadcast(operation, layout, encoded, deadline)
     }
 
-    /// Collective: gives back what MPI lent. The board goes first, because it lies in the window.
+    /// Collective: frees the MPI resources. The board goes first, because it is in the window.
     pub(crate) fn free(self) -> Result<(), Error> {
         drop(self.board);
         self.window.free()?;
@@ -311,7 +310,7 @@ struct Part<'a> {
     payload: &'a [u8],
 }
 
-/// Leader: the frames of its host's ranks in order, its own payload first.
+/// Leader: collects the frames of its host's ranks in order, its own payload first.
 fn collect(board: &mut Board, part: Part<'_>, frames: &mut Frames, mut wait: Wait<'_>) -> Result<(), Error> {
     let Part { operation, members, participants, payload } = part;
     frames.clear();
@@ -330,7 +329,7 @@ fn collect(board: &mut Board, part: Part<'_>, frames: &mut Frames, mut wait: Wai
     Ok(())
 }
 
-/// The only leader: the frames of all ranks; those of ranks that are lost are empty.
+/// The only leader: collects the frames of all ranks; those of lost ranks are empty.
 fn collect_all(
     board: &mut Board,
     part: Part<'_>,
@@ -347,7 +346,7 @@ fn collect_all(
     Ok(())
 }
 
-/// Leader: what it tells the root of its host.
+/// Leader: builds the report of its host for the root.
 fn report(board: &mut Board, part: Part<'_>, wait: Wait<'_>) -> Result<Report, Error> {
     let mut own = Frames::default();
     match collect(board, part, &mut own, wait) {
@@ -357,8 +356,8 @@ fn report(board: &mut Board, part: Part<'_>, wait: Wait<'_>) -> Result<Report, E
     }
 }
 
-/// The frames of all hosts in order of rank. A host that took no part has none, nor has a rank that
-/// is lost.
+/// Merges the frames of all hosts in order of rank. A host that took no part has none, nor has a
+/// lost rank.
 fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
     frames.clear();
     for (rank, &host) in layout.host_of().iter().enumerate() {
@@ -369,7 +368,7 @@ fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
     }
 }
 
-/// For each host where the frame of each of its ranks begins and the last ends (`u64`), then the
+/// For each host, the start of each of its ranks' frames and the end of the last (`u64`), then the
 /// frames.
 fn tables(layout: &Layout, frames: &Frames) -> Vec<Vec<u8>> {
     let table = |host: usize| {
@@ -386,10 +385,10 @@ fn tables(layout: &Layout, frames: &Frames) -> Vec<Vec<u8>> {
     (0..layout.hosts()).map(table).collect()
 }
 
-/// One rank's frame out of what [`tables`] made, which comes in pieces.
+/// Extracts one rank's frame from the result of [`tables`], which arrives in pieces.
 struct Pick {
     place: usize,
-    /// Where the frame begins and ends, as far as that has come.
+    /// Start and end of the frame, as far as they have arrived.
     ends: [u8; 2 * ENTRY],
     copied: usize,
     range: Option<std::ops::Range<usize>>,
@@ -400,7 +399,7 @@ impl Pick {
         Self { place, ends: [0; 2 * ENTRY], copied: 0, range: None }
     }
 
-    /// The piece that begins at `at`.
+    /// Processes the piece that begins at `at`.
     fn take(&mut self, at: usize, bytes: &[u8], own: &mut Vec<u8>) {
         if at == 0 {
             own.clear();
@@ -422,7 +421,7 @@ impl Pick {
         }
     }
 
-    /// Whether the frame has come; `leader` has sent it.
+    /// Checks that the frame is complete; `leader` has sent it.
     fn whole(self, own: &[u8], leader: Rank) -> Result<(), Error> {
         match self.range {
             Some(range) if range.len() == own.len() => Ok(()),
@@ -444,13 +443,13 @@ fn read(bytes: &[u8], from: usize) -> usize {
     number.map_or(usize::MAX, |number| usize::try_from(u64::from_le_bytes(*number)).unwrap_or(usize::MAX))
 }
 
-/// Bytes of a table's entry.
+/// Size of an entry of a table, bytes.
 const ENTRY: usize = 8;
 
-/// How often a sleeping leader lets MPI move messages to other hosts.
+/// How often a sleeping leader lets MPI make progress on messages to other hosts.
 const PROGRESS_EVERY: Duration = Duration::from_millis(10);
 
-/// How often another rank that sleeps looks whether a rank is lost.
+/// How often another sleeping rank checks whether a rank is lost.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

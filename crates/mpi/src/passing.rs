@@ -10,7 +10,7 @@ use crate::operation::Operation;
 use crate::raw::Requests;
 
 impl Leaders {
-    /// The frames of all hosts to the root, and from there to all.
+    /// Sends the frames of all hosts to the root, and from there to all.
     pub(crate) fn allgather_by_root(
         &mut self,
         operation: Operation,
@@ -39,7 +39,8 @@ impl Leaders {
         (0..of_hosts.len()).map(|host| self.decode(operation, host, of_hosts.frame(host))).collect()
     }
 
-    /// Down a binomial tree: the leader of host h hears from that of h without its lowest bit.
+    /// Sends down a binomial tree: the leader of host h receives from that of h without its lowest
+    /// set bit.
     pub(crate) fn pass_down(
         &mut self,
         operation: Operation,
@@ -65,7 +66,7 @@ impl Leaders {
     }
 }
 
-/// The hosts below `host` in a binomial tree of so many.
+/// The children of `host` in a binomial tree of `hosts`.
 fn children(host: usize, hosts: usize) -> Vec<usize> {
     let steps = (0..usize::BITS).map(|bit| 1usize << bit);
     // The one with most hosts below it comes first.

@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use mpi::ffi;
 use probe_sync_collective::Error;
 
-/// An error from an MPI return code, with MPI's own words.
+/// Returns an error for an MPI return code, with MPI's own message.
 ///
 /// # Errors
 /// [`Error::Backend`] for every code but `MPI_SUCCESS`.
@@ -40,14 +40,14 @@ pub struct Communicator {
 }
 
 impl Communicator {
-    /// A copy of a communicator of the host program, so that our messages cannot meet its own.
+    /// Duplicates a communicator of the host program, so that our messages cannot mix with its own.
     ///
     /// # Safety
-    /// MPI is initialised, this thread may call it, and `handle` is a valid communicator within the
-    /// group of which this process takes part in the call.
+    /// MPI must be initialised, this thread must be allowed to call it, and `handle` must be a
+    /// valid communicator whose ranks all take part in the call.
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI's error.
     pub unsafe fn duplicate(handle: ffi::MPI_Comm) -> Result<Self, Error> {
         let mut copy = handle;
         // SAFETY: as this function requires.
@@ -56,10 +56,10 @@ impl Communicator {
         unsafe { Self::own(copy) }
     }
 
-    /// Takes over a communicator that is ours alone.
+    /// Takes ownership of a communicator.
     ///
     /// # Safety
-    /// `handle` is a valid communicator, and nobody else uses or frees it.
+    /// `handle` must be a valid communicator that is not used or freed elsewhere.
     pub(crate) unsafe fn own(handle: ffi::MPI_Comm) -> Result<Self, Error> {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the handle is valid and the pointers are of local variables.
@@ -71,7 +71,7 @@ impl Communicator {
         Ok(Self { handle, rank: rank as usize, size: size as usize })
     }
 
-    /// The same communicator once more. It is freed once, and used until then.
+    /// Returns a second reference to the communicator. It is freed once, and used until then.
     pub(crate) fn same(&self) -> Self {
         Self { handle: self.handle, rank: self.rank, size: self.size }
     }
@@ -81,21 +81,21 @@ impl Communicator {
         self.handle
     }
 
-    /// This process's rank.
+    /// The rank of this process.
     pub(crate) fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Collective: one communicator per `color`, ordered by rank; `None` for those that name no
-    /// colour.
+    /// Collective: creates one communicator per `color`, ordered by rank; `None` for ranks without
+    /// a colour.
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI's error.
     pub(crate) fn split(&self, color: Option<usize>) -> Result<Option<Self>, Error> {
         let color = match color {
             Some(color) => length_as_int(color, "MPI_Comm_split")?,
@@ -115,7 +115,7 @@ impl Communicator {
     /// Collective: frees the communicator.
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI's error.
     pub(crate) fn free(mut self) -> Result<(), Error> {
         // SAFETY: the handle is ours; `self` is gone afterwards.
         check(unsafe { ffi::MPI_Comm_free(&mut self.handle) }, "MPI_Comm_free")
@@ -124,17 +124,17 @@ impl Communicator {
     /// Collective and blocking: returns when all ranks have called it.
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI's error.
     pub fn barrier(&self) -> Result<(), Error> {
         // SAFETY: the handle is valid as long as `self`.
         check(unsafe { ffi::MPI_Barrier(self.handle) }, "MPI_Barrier")
     }
 
-    /// Collective and blocking: the root's bytes in everyone's buffer. All buffers must have the
-    /// same length.
+    /// Collective and blocking: copies the root's bytes into every rank's buffer. All buffers must
+    /// have the same length.
     ///
     /// # Errors
-    /// What MPI says, or a length or root that MPI cannot express.
+    /// MPI's error, or an error for a length or root that MPI cannot express.
     pub(crate) fn broadcast(&self, buffer: &mut [u8], root: usize) -> Result<(), Error> {
         let (count, root) = (length_as_int(buffer.len(), "MPI_Bcast")?, self.known_rank(root, "MPI_Bcast")?);
         let pointer = buffer.as_mut_ptr().cast();
@@ -142,10 +142,10 @@ impl Communicator {
         check(unsafe { ffi::MPI_Bcast(pointer, count, ffi::RSMPI_UINT8_T, root, self.handle) }, "MPI_Bcast")
     }
 
-    /// Collective and blocking: one number from every rank to every rank.
+    /// Collective and blocking: sends one number from every rank to every rank.
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI's error.
     pub(crate) fn allgather(&self, value: u64) -> Result<Vec<u64>, Error> {
         let mut values = vec![0u64; self.size];
         let (send, receive) = ((&raw const value).cast(), values.as_mut_ptr().cast());
@@ -158,11 +158,11 @@ impl Communicator {
         Ok(values)
     }
 
-    /// Collective and blocking: everyone's bytes to everyone. `parts` is equal on all ranks;
-    /// `received` must have exactly [`Parts::total`] bytes.
+    /// Collective and blocking: sends every rank's bytes to every rank. `parts` is equal on all
+    /// ranks; `received` must have exactly [`Parts::total`] bytes.
     ///
     /// # Errors
-    /// What MPI says, or buffers whose lengths do not fit `parts`.
+    /// MPI's error, or an error for buffers whose lengths do not match `parts`.
     pub fn allgatherv(&self, send: &[u8], parts: &Parts, received: &mut [u8]) -> Result<(), Error> {
         const NAME: &str = "MPI_Allgatherv";
         let count = self.check_parts(send, parts, received.len(), NAME)?;
@@ -183,7 +183,7 @@ impl Communicator {
         check(code, NAME)
     }
 
-    /// Starts [`Communicator::allgatherv`]; the request's buffer is the received bytes.
+    /// Starts [`Communicator::allgatherv`]; the buffer of the request is the received bytes.
     ///
     /// # Errors
     /// As there.
@@ -218,7 +218,7 @@ impl Communicator {
         })
     }
 
-    /// Starts a broadcast; the request's buffer is what was or will be everyone's.
+    /// Starts a broadcast; the buffer of the request is the source or the destination.
     ///
     /// # Errors
     /// As [`Communicator::broadcast`].
@@ -242,7 +242,7 @@ impl Communicator {
     /// Starts sending `buffer` to `to`.
     ///
     /// # Errors
-    /// What MPI says, or a length or rank that MPI cannot express.
+    /// MPI's error, or an error for a length or rank that MPI cannot express.
     pub(crate) fn start_send(
         &self,
         buffer: Vec<u8>,
@@ -263,7 +263,7 @@ impl Communicator {
     /// Starts receiving at most `buffer.len()` bytes from `from`.
     ///
     /// # Errors
-    /// What MPI says, or a length or rank that MPI cannot express.
+    /// MPI's error, or an error for a length or rank that MPI cannot express.
     pub(crate) fn start_receive(
         &self,
         mut buffer: Vec<u8>,
@@ -281,10 +281,10 @@ impl Communicator {
         })
     }
 
-    /// A message that waits to be received, from whomever.
+    /// Returns a message waiting to be received, from any rank.
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI's error.
     pub(crate) fn probe(&self) -> Result<Option<Waiting>, Error> {
         let (mut flag, mut bytes) = (0, 0);
         // SAFETY: the handle is valid as long as `self`, the rest are local variables; the status
@@ -303,7 +303,7 @@ impl Communicator {
         Ok(Some(Waiting { from, tag: status.MPI_TAG, bytes: usize::try_from(bytes).unwrap_or(0) }))
     }
 
-    /// Lets MPI move what it still has to move.
+    /// Lets MPI make progress.
     pub(crate) fn progress(&self) {
         let mut flag = 0;
         // SAFETY: the handle is valid, the flag is a local variable, and no status is asked for.
@@ -369,10 +369,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Parts of these lengths, one after the other.
+    /// Creates parts of these lengths, one after the other.
     ///
     /// # Errors
-    /// [`Error::Backend`] when the sum exceeds what MPI's `int` can express (2 GiB).
+    /// [`Error::Backend`] if the sum exceeds what MPI's `int` can express (2 GiB).
     pub fn new(lengths: impl IntoIterator<Item = usize>) -> Result<Self, Error> {
         let mut parts = Self { counts: Vec::new(), starts: Vec::new(), total: 0 };
         for length in lengths {
@@ -384,22 +384,22 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Bytes of all parts together.
+    /// Total bytes of all parts.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Where `rank`'s bytes lie.
+    /// Returns the range of the bytes of `rank`.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// Panics if there is no such rank.
     pub(crate) fn range(&self, rank: usize) -> std::ops::Range<usize> {
         let start = self.starts[rank] as usize;
         start..start + self.counts[rank] as usize
     }
 }
 
-/// Requests under way, each with the memory that MPI reads and writes.
+/// Requests in progress, each with the memory that MPI reads and writes.
 #[derive(Debug)]
 pub(crate) struct Requests {
     raw: Vec<ffi::MPI_Request>,
@@ -414,7 +414,7 @@ impl Requests {
         Self { raw: Vec::new(), memory: Vec::new(), done: Vec::new(), indices: Vec::new(), statuses: Vec::new() }
     }
 
-    /// How many there are, complete ones included.
+    /// Number of requests, including complete ones.
     pub(crate) fn len(&self) -> usize {
         self.raw.len()
     }
@@ -424,13 +424,13 @@ impl Requests {
         (0..self.done.len()).filter(|&index| !self.done[index])
     }
 
-    /// The bytes of a complete request; empty while it is under way.
+    /// The bytes of a complete request; empty while it is in progress.
     pub(crate) fn take(&mut self, index: usize) -> Vec<u8> {
         if self.done[index] { std::mem::take(&mut self.memory[index].bytes) } else { Vec::new() }
     }
 
-    /// Lets MPI work, and returns what is newly complete: each index, and how many bytes it
-    /// received.
+    /// Lets MPI make progress, and returns newly completed requests: each index, and the number of
+    /// bytes received.
     pub(crate) fn poll(&mut self) -> Result<Vec<(usize, usize)>, Error> {
         let mut count: c_int = 0;
         // SAFETY: all four arrays have as many elements as there are requests.
@@ -486,7 +486,7 @@ impl Drop for Requests {
     }
 }
 
-/// What MPI reads and writes until a request is complete.
+/// Memory that MPI reads and writes until a request is complete.
 #[derive(Debug)]
 struct Memory {
     bytes: Vec<u8>,

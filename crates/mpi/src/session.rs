@@ -17,13 +17,13 @@ use probe_sync_collective::Error;
 
 /// MPI as this process initialised or found it.
 pub(crate) struct Session {
-    /// Absent when the host program had initialised MPI and will finalise it.
+    /// Absent if the host program initialised MPI and will finalise it.
     universe: ManuallyDrop<Option<Universe>>,
 }
 
 impl Session {
-    /// Initialises MPI, unless that was done, with `MPI_THREAD_FUNNELED`: the thread that calls
-    /// this one owns MPI. Where it was done, this is the thread that did it, or the level is
+    /// Initialises MPI, if that was not done, with `MPI_THREAD_FUNNELED`: the thread that calls
+    /// this owns MPI. If it was done, this must be the thread that did it, or the level must be
     /// `MPI_THREAD_MULTIPLE`.
     pub(crate) fn start() -> Result<Self, Error> {
         let setup = |reason: String| Error::Setup { what: "MPI_Init".to_owned(), reason };
@@ -50,13 +50,13 @@ impl Session {
         Ok(Self { universe: ManuallyDrop::new(universe) })
     }
 
-    /// MPI was initialised here, and nobody else uses it.
+    /// MPI was initialised here, and has no other user.
     pub(crate) fn owns_mpi(&self) -> bool {
         self.universe.is_some()
     }
 
-    /// Ends MPI if it was started here. All ranks must come here; on any other path the session is
-    /// simply dropped, which leaves MPI to the end of the process.
+    /// Finalises MPI if it was initialised here. All ranks must get here; on any other path the
+    /// session is simply dropped, which leaves MPI to the end of the process.
     pub(crate) fn finish(mut self) {
         drop(self.universe.take());
     }
@@ -72,9 +72,9 @@ impl Drop for Session {
     }
 }
 
-/// Open MPI spins while it waits, unless it knows that there are more ranks than cores; on hosts of
-/// one rank beside a job it does not, and takes the core from the job. Whoever sets the variable
-/// has decided.
+/// Open MPI spins while it waits, unless it knows that there are more ranks than cores; with one
+/// rank per host beside a job it does not know, and takes the core from the job. A variable set by
+/// the user takes precedence.
 fn yield_when_idle() {
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if may_set(std::env::var_os(YIELD).is_some(), threads) {
@@ -83,18 +83,18 @@ fn yield_when_idle() {
     }
 }
 
-/// The environment may be written while nobody else can read it.
+/// The environment may be modified while no other thread can read it.
 fn may_set(is_set: bool, threads: usize) -> bool {
     !is_set && threads == 1
 }
 
-/// Ends the whole job after an error. Returns only when MPI is not running.
+/// Ends the whole job after an error. Returns only if MPI is not running.
 pub fn abort_job() {
     end_job(ABORT_CODE);
 }
 
-/// Ends the whole job, with this exit code where the launcher passes it on. Returns only when MPI
-/// is not running.
+/// Ends the whole job, with this exit code if the launcher passes it on. Returns only if MPI is not
+/// running.
 pub fn end_job(code: i32) {
     if environment::is_initialized() && !environment::is_finalized() {
         // MPICH's launcher drops what it has not forwarded yet when a rank aborts; the reason is in
@@ -108,7 +108,7 @@ pub fn end_job(code: i32) {
     }
 }
 
-/// MPI that somebody else initialised must accept calls from this thread.
+/// MPI that was initialised elsewhere must accept calls from this thread.
 fn check_thread() -> Result<(), Error> {
     let mut main_thread = 0;
     // SAFETY: MPI is initialised, and the flag is a local variable.
@@ -125,9 +125,8 @@ fn check_thread() -> Result<(), Error> {
     Err(Error::Setup { what: "MPI".to_owned(), reason })
 }
 
-/// Whether a thread that waits within its calls may call MPI. At SERIALIZED nobody keeps the calls
-/// of two threads apart, so there, too, it must be the thread from which the host program's own
-/// calls come.
+/// Whether a thread that waits within its calls may call MPI. At SERIALIZED nothing serialises the
+/// calls of two threads, so there, too, it must be the thread that the host program calls MPI from.
 fn may_call(level: Threading, main_thread: bool) -> bool {
     main_thread || level == Threading::Multiple
 }
@@ -135,10 +134,10 @@ fn may_call(level: Threading, main_thread: bool) -> bool {
 /// The exit code of an aborted job.
 const ABORT_CODE: i32 = 1;
 
-/// Within this time a launcher has read what a rank wrote, on a busy host too.
+/// Time within which a launcher has read the output of a rank, even on a busy host.
 const FORWARDING: Duration = Duration::from_millis(200);
 
-/// Open MPI's parameter, as its environment names it.
+/// Open MPI's parameter, as an environment variable.
 const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 
 #[cfg(test)]

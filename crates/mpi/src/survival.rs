@@ -29,7 +29,7 @@ use crate::ulfm::Ulfm;
 use crate::watch::Watch;
 use crate::way::Way;
 
-/// One rank's part of it.
+/// One rank's part in surviving losses.
 pub(crate) struct Survival {
     ulfm: Ulfm,
     rank: Rank,
@@ -37,22 +37,22 @@ pub(crate) struct Survival {
     /// All ranks that ever were, for the leaders' messages after a loss.
     all: Communicator,
     lost: Vec<bool>,
-    /// Of those who are lost: whose processes have not failed, and may wake.
+    /// Lost ranks whose processes have not failed, and may wake.
     hung: Vec<bool>,
     root: Rank,
-    /// Who takes the root's place, in this order.
+    /// Potential successors of the root, in this order.
     line: Vec<Rank>,
-    /// At the root: those of whom nobody has heard yet.
+    /// At the root: lost ranks that have not been reported yet.
     left: Vec<(Rank, Error)>,
-    /// At the root: the group goes on without those who are lost.
+    /// At the root: the group continues without lost ranks.
     goes_on: bool,
-    /// How often ranks were lost; equal on all ranks that are left.
+    /// Number of losses; equal on all remaining ranks.
     losses: u64,
     kept: Kept,
 }
 
 impl Survival {
-    /// `base` and `all` are for this alone.
+    /// Creates it; `base` and `all` must be for its exclusive use.
     pub fn new(ulfm: Ulfm, base: Communicator, all: Communicator) -> Self {
         let (rank, nobody) = (base.rank(), vec![false; base.size()]);
         Self {
@@ -71,7 +71,7 @@ impl Survival {
         }
     }
 
-    /// What waits ask.
+    /// What waits check.
     pub fn watch(&self) -> Watch {
         self.watch.clone()
     }
@@ -80,7 +80,7 @@ impl Survival {
         self.ulfm
     }
 
-    /// What the leaders that are left speak over.
+    /// The connection between the remaining leaders.
     pub fn way(&self) -> Way {
         Way::OfAll(self.all.same(), self.losses)
     }
@@ -90,7 +90,7 @@ impl Survival {
         &self.lost
     }
 
-    /// Whether any rank is.
+    /// Whether any rank is lost.
     pub fn lost_any(&self) -> bool {
         self.lost.contains(&true)
     }
@@ -100,8 +100,8 @@ impl Survival {
         &self.hung
     }
 
-    /// When the group has ended: lets MPI bring what was said last on its way, which it otherwise
-    /// does when it is finalised.
+    /// When the group has ended: lets MPI send the last messages, which it otherwise does when it
+    /// is finalised.
     pub fn linger(&self) {
         let begun = Instant::now();
         while begun.elapsed() < LINGER {
@@ -110,8 +110,8 @@ impl Survival {
         }
     }
 
-    /// At the root, when the group has ended: the ranks that hang, once the processes of all others
-    /// have ended, or the time is over.
+    /// At the root, when the group has ended: returns the ranks that hang, once the processes of
+    /// all others have ended, or the time is over.
     pub fn alone_with_hung(&self, limit: Duration) -> Vec<Rank> {
         let hung: Vec<Rank> = (0..self.hung.len()).filter(|rank| self.hung[*rank]).collect();
         let begun = Instant::now();
@@ -126,7 +126,7 @@ impl Survival {
         hung.into_iter().filter(|rank| !ended.contains(rank)).collect()
     }
 
-    /// How often ranks were lost.
+    /// Number of losses.
     pub fn losses(&self) -> u64 {
         self.losses
     }
@@ -136,44 +136,44 @@ impl Survival {
         self.root
     }
 
-    /// Who takes the root's place, in this order.
+    /// Sets the potential successors of the root, in this order.
     pub fn line_up(&mut self, line: Vec<Rank>) {
         self.line = line;
     }
 
-    /// Whether another rank takes the root's place when it is lost.
+    /// Whether another rank takes over if the root is lost.
     pub fn has_line(&self) -> bool {
         !self.line.is_empty()
     }
 
-    /// At the root: from now on the group goes on without those who are lost.
+    /// At the root: from now on the group continues without lost ranks.
     pub fn go_on(&mut self) {
         self.goes_on = true;
     }
 
-    /// Whether the group goes on without those who are lost or late, and this rank is the one to
-    /// say so.
+    /// Whether the group continues without lost or late ranks, and this rank is the one to decide
+    /// it.
     pub fn leaves_late_ranks_out(&self) -> bool {
         self.goes_on && self.rank == self.root
     }
 
-    /// At the root: who was lost since this was last asked.
+    /// At the root: the ranks lost since the last call.
     pub fn take_left(&mut self) -> Vec<(Rank, Error)> {
         std::mem::take(&mut self.left)
     }
 
-    /// What this rank brought to the last operations.
+    /// This rank's contributions to the last operations.
     pub fn kept(&mut self) -> &mut Kept {
         &mut self.kept
     }
 
-    /// Settles with the others who is lost, and where those who are left go on. This rank is at
-    /// operation `at`.
+    /// Agrees with the others on which ranks are lost, and where the remaining ones continue. This
+    /// rank is at operation `at`.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the root is lost, or the group does not go on without those who are.
-    /// [`Error::Late`] names the ranks that do not come. [`Error::Dismissed`] when the others go on
-    /// without this rank.
+    /// [`Error::Lost`] if the root is lost, or if the group does not continue without the lost
+    /// ranks. [`Error::Late`] naming the ranks that do not arrive. [`Error::Dismissed`] if the
+    /// others continue without this rank.
     pub fn agree(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
         if self.rank == self.root {
             return self.call_all(at, &deadline.extended(ANSWER_LIMIT));
@@ -188,13 +188,13 @@ impl Survival {
         self.rank != self.root && self.watch.failed().contains(&self.root)
     }
 
-    /// The root is lost: settles with those who are left who takes its place. Of the ranks that
-    /// were `there` last more than half must come; who is not there `late_by` after that is lost,
-    /// too. All come with the number of their next operation; returned are the new root and the
-    /// number of the first operation with it.
+    /// The root is lost: agrees with the remaining ranks on its successor. More than half of the
+    /// ranks that were `there` last must arrive; ranks missing `late_by` after that are lost, too.
+    /// All state the number of their next operation; returns the new root and the number of the
+    /// first operation with it.
     ///
     /// # Errors
-    /// [`Error::Minority`] when too few come, [`Error::Dismissed`] when the others go on without
+    /// [`Error::Minority`] if too few arrive, [`Error::Dismissed`] if the others continue without
     /// this rank.
     pub fn succeed(
         &mut self,
@@ -238,7 +238,8 @@ impl Survival {
         Err(why)
     }
 
-    /// At the root: calls all who are there, hears where each is, and tells them where they go on.
+    /// At the root: calls all present ranks, collects where each is, and tells them where they
+    /// continue.
     fn call_all(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
         for rank in self.others() {
             self.watch.tell(rank, &[CALL, self.losses]);
@@ -268,7 +269,7 @@ impl Survival {
         Ok(self.settle(&heard, resume(heard.positions())))
     }
 
-    /// At the first of the line: takes the lost root's place.
+    /// At the first potential successor: takes over from the lost root.
     fn host_the_rest(
         &mut self,
         at: u64,
@@ -292,18 +293,19 @@ impl Survival {
         Ok(self.settle(&heard, Resume { at: newest, holder: None }))
     }
 
-    /// Those who are not lost, but this one.
+    /// The ranks that are not lost, except this one.
     fn others(&self) -> Vec<Rank> {
         (0..self.lost.len()).filter(|rank| *rank != self.rank && !self.lost[*rank]).collect()
     }
 
-    /// Who has neither come nor failed, the root that is lost left out.
+    /// Ranks that have neither arrived nor failed, without the lost root.
     fn missing(&self, heard: &Heard) -> Vec<Rank> {
         let missing = |rank: &Rank| *rank != self.root && !heard.failed[*rank] && heard.position[*rank].is_none();
         self.others().into_iter().filter(missing).collect()
     }
 
-    /// Hears of the others until `enough(heard, missing, waited)` says so, or the time is over.
+    /// Listens to the others until `enough(heard, missing, waited)` returns true, or the time is
+    /// over.
     fn hear_all(
         &self,
         at: u64,
@@ -339,7 +341,7 @@ impl Survival {
         }
     }
 
-    /// Takes down who is lost, and tells the others.
+    /// Records which ranks are lost, and tells the others.
     fn settle(&mut self, heard: &Heard, resume: Resume) -> Resume {
         let begun = self.losses;
         self.losses += 1;
@@ -363,14 +365,14 @@ impl Survival {
         resume
     }
 
-    /// What this rank says when it is called, or has seen a loss by itself.
+    /// What this rank sends when it is called, or has seen a loss itself.
     fn own_position(&self, at: u64) -> Vec<u64> {
         let known = self.watch.failed().into_iter().map(|rank| rank as u64);
         [PRESENT, self.losses, at].into_iter().chain(known).collect()
     }
 
-    /// Waits for what `root` says; only until `given_up` where others have given it up and come to
-    /// this rank. It is the root from then on.
+    /// Waits for the message of `root`, only until `given_up` if others have given it up and turned
+    /// to this rank, which is then the root.
     fn hear_root(&mut self, root: Rank, deadline: &Deadline, given_up: &Deadline) -> Result<Resume, Error> {
         let [mut wait, mut shorter] = [deadline, given_up].map(|limit| Wait::begin(RECOVERY, limit));
         // Said by ranks that have given the root up before this one has.
@@ -402,7 +404,7 @@ impl Survival {
         Err(why)
     }
 
-    /// Takes down what `root` has settled.
+    /// Records what `root` has decided.
     fn follow(&mut self, root: Rank, losses: u64, lost: &[u64]) -> Result<(), Error> {
         self.losses = losses;
         for lost in lost {
@@ -417,17 +419,17 @@ impl Survival {
     }
 }
 
-/// What the root has heard.
+/// What the root has received.
 struct Heard {
-    /// At which operation each rank is that has come.
+    /// The operation of each rank that has arrived.
     position: Vec<Option<u64>>,
     failed: Vec<bool>,
-    /// The most losses that any of them knows.
+    /// The largest number of losses that any of them knows.
     losses: u64,
 }
 
 impl Heard {
-    /// What was heard later.
+    /// Adds what was received later.
     fn join(&mut self, later: Self) {
         for (rank, position) in later.position.into_iter().enumerate() {
             self.position[rank] = position.or(self.position[rank]);
@@ -435,7 +437,7 @@ impl Heard {
         }
     }
 
-    /// Those who have come and have not failed since.
+    /// Ranks that have arrived and have not failed since.
     fn positions(&self) -> impl Iterator<Item = (Rank, u64)> + Clone {
         let there = |rank: usize| self.position[rank].filter(|_| !self.failed[rank]).map(|position| (rank, position));
         (0..self.position.len()).filter_map(there)
@@ -455,25 +457,25 @@ const RECOVERY: &str = "continuing without lost ranks";
 const SUCCESSION: &str = "succession";
 const FAILED: &str = "its process has failed (ULFM)";
 
-/// How long a rank may take to answer beyond the deadline of the operation. A rank that waits looks
+/// How long a rank may take to answer beyond the deadline of the operation. A waiting rank checks
 /// 20 times a second whether it is called.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// How long a process that does not finalise MPI lets it work on.
+/// How long a process that does not finalise MPI lets it make progress.
 const LINGER: Duration = Duration::from_millis(250);
 
-/// How long a root waits that hears of less than half, for those who have found another.
+/// How long a root in the minority waits for the ranks that have found another root.
 const MINORITY_LIMIT: Duration = Duration::from_secs(60);
 
-/// The root: say where you are.
+/// From the root: asks for the present operation.
 const CALL: u64 = 1;
-/// To the root: how often ranks were lost, the sender's operation, and the ranks that it knows to
-/// have failed.
+/// To the root: the number of losses, the sender's operation, and the ranks that it knows to have
+/// failed.
 const PRESENT: u64 = 2;
-/// The root: how often ranks were lost, the first operation, who has finished it, and of each that
-/// is lost twice its number, and 1 more where it hangs.
+/// From the root: the number of losses, the first operation, the rank that has finished it, and for
+/// each lost rank twice its number, plus 1 if it hangs.
 const GO: u64 = 3;
-/// To a rank that hangs: the others go on without it.
+/// To a hung rank: the others continue without it.
 const DISMISSED: u64 = 4;
 const NOBODY: u64 = u64::MAX;

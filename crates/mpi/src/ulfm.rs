@@ -24,7 +24,7 @@ pub(crate) struct Ulfm {
 }
 
 impl Ulfm {
-    /// Where MPI has it and goes on after a failure.
+    /// Returns them if MPI has them and continues after a failure.
     pub fn find() -> Option<Self> {
         let enabled = std::env::var(ENABLED).is_ok_and(|value| ["1", "true", "yes"].contains(&value.as_str()));
         if !enabled {
@@ -49,7 +49,7 @@ impl Ulfm {
     /// The ranks of `comm` that have failed, as far as this rank knows.
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI's error.
     pub fn failed(&self, comm: ffi::MPI_Comm) -> Result<Vec<Rank>, Error> {
         // SAFETY: the communicator is valid, and the group is a local variable, which is freed
         // below.
@@ -62,8 +62,8 @@ impl Ulfm {
         }
     }
 
-    /// After this, waiting for a message from whomever on `comm` is possible again: this rank knows
-    /// who has failed.
+    /// Allows waiting for a message from any rank on `comm` again: this rank knows which have
+    /// failed.
     pub fn acknowledge(&self, comm: &Communicator) {
         let mut acknowledged = 0;
         // SAFETY: the communicator is valid and the number a local variable. What fails here fails
@@ -75,7 +75,7 @@ impl Ulfm {
 /// The ranks in `comm` of the processes of `group`.
 ///
 /// # Safety
-/// Both are valid.
+/// Both must be valid.
 unsafe fn ranks_in(group: ffi::MPI_Group, comm: ffi::MPI_Comm) -> Result<Vec<Rank>, Error> {
     let mut size: c_int = 0;
     // SAFETY: as this function requires; both arrays have `size` numbers.
@@ -101,5 +101,5 @@ fn symbol(name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// Open MPI's parameter, as `mpirun --with-ft ulfm` gives it to every rank.
+/// Open MPI's parameter, as `mpirun --with-ft ulfm` passes it to every rank.
 const ENABLED: &str = "OMPI_MCA_mpi_ft_enable";

@@ -15,7 +15,7 @@ use crate::mail::Mail;
 use crate::raw::Communicator;
 use crate::ulfm::Ulfm;
 
-/// What has come, shared by all who wait.
+/// What has arrived, shared by all waiters.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch(Rc<RefCell<News>>);
 
@@ -29,14 +29,14 @@ struct News {
 }
 
 impl Watch {
-    /// `base` is for this alone.
+    /// Creates it; `base` must be for its exclusive use.
     pub fn new(ulfm: Ulfm, base: Communicator) -> Self {
         let lost = vec![false; base.size()];
         Self(Rc::new(RefCell::new(News { ulfm, base, mail: Mail::new(), lost, heard: VecDeque::new() })))
     }
 
-    /// Lets MPI work. True once a rank has failed which was not lost before, or somebody has said
-    /// something.
+    /// Lets MPI make progress. Returns true once a rank has failed that was not lost before, or a
+    /// message has arrived.
     pub fn sees_loss(&self) -> bool {
         let mut news = self.0.borrow_mut();
         news.listen();
@@ -45,14 +45,14 @@ impl Watch {
         !news.heard.is_empty() || news.failed().into_iter().any(|rank| !news.lost[rank])
     }
 
-    /// The next that was said by a rank that is not lost.
+    /// The next message of a rank that is not lost.
     pub fn next(&self) -> Option<(Rank, Vec<u64>)> {
         let mut news = self.0.borrow_mut();
         news.listen();
         news.heard.pop_front()
     }
 
-    /// What [`Self::next`] has given and was too early, to be given again.
+    /// Puts messages back that [`Self::next`] returned too early.
     pub fn put_back(&self, said: Vec<(Rank, Vec<u64>)>) {
         let mut news = self.0.borrow_mut();
         said.into_iter().rev().for_each(|one| news.heard.push_front(one));
@@ -65,7 +65,7 @@ impl Watch {
         news.failed()
     }
 
-    /// Says something to `rank`; whether it has failed meanwhile shows elsewhere.
+    /// Sends a message to `rank`; whether it has failed meanwhile shows elsewhere.
     pub fn tell(&self, rank: Rank, numbers: &[u64]) {
         let mut news = self.0.borrow_mut();
         let message = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -75,7 +75,7 @@ impl Watch {
         }
     }
 
-    /// From now on nobody listens to those who are lost.
+    /// From now on messages of lost ranks are ignored.
     pub fn forget(&self, lost: &[bool]) {
         let mut news = self.0.borrow_mut();
         news.lost = lost.to_vec();
@@ -110,5 +110,5 @@ impl News {
     }
 }
 
-/// Messages taken at a look; what is left comes with the next.
+/// Messages taken per check; the rest is taken by the next one.
 const LOOKS_MAX: usize = 4096;

@@ -7,12 +7,12 @@ use probe_sync_collective::{Error, Rank};
 use crate::layout::Layout;
 use crate::raw::Communicator;
 
-/// What the leaders' messages go over.
+/// The connection for the leaders' messages.
 pub(crate) enum Way {
     /// A communicator of the leaders, in the order of their hosts.
     OfLeaders(Communicator),
-    /// One of all ranks that ever were, and how often ranks were lost: what is still under way from
-    /// before has another tag.
+    /// A communicator of all ranks that ever were, and the number of losses: messages from before
+    /// have another tag.
     OfAll(Communicator, u64),
 }
 
@@ -30,7 +30,7 @@ impl Way {
         }
     }
 
-    /// A tag that what was sent before the last loss of ranks does not have.
+    /// A tag that differs from those used before the last loss.
     pub(crate) fn tag(&self, of: c_int) -> c_int {
         match self {
             Self::OfLeaders(_) => of,
@@ -39,7 +39,7 @@ impl Way {
         }
     }
 
-    /// Collective, where no rank was lost: gives the communicator back.
+    /// Collective, if no rank was lost: frees the communicator.
     pub(crate) fn free(self) -> Result<(), Error> {
         match self {
             Self::OfLeaders(comm) => comm.free(),
@@ -48,6 +48,6 @@ impl Way {
     }
 }
 
-/// From the tags of one loss of ranks to those of the next, and after how many they come again.
+/// Distance between the tags of consecutive losses, and the period after which they repeat.
 const TAGS: c_int = 4;
 const LOSSES_TOLD_APART: u64 = 8000;

@@ -22,16 +22,16 @@ use crate::watch::Watch;
 /// process ends.
 pub(crate) struct Window {
     handle: ffi::MPI_Win,
-    /// Where the board lies.
+    /// Start of the board.
     base: NonNull<u8>,
-    /// Bytes of the first board; after them stands for which loss of ranks the memory was zeroed
-    /// last.
+    /// Size of the first board, bytes; it is followed by the number of the loss for which the
+    /// memory was zeroed last.
     bytes: usize,
 }
 
 impl Window {
-    /// Collective over the ranks of one host: the window, and the board's memory in it, zeroed. The
-    /// memory must not be used after [`Window::free`].
+    /// Collective over the ranks of one host: creates the window, and returns the board's memory in
+    /// it, zeroed. The memory must not be used after [`Window::free`].
     pub(crate) fn open(host: &Communicator) -> Result<(Self, Memory), Error> {
         let bytes = board::bytes(host.size()) + size_of::<AtomicU64>() + board::ALIGNMENT;
         let own = if host.rank() == LEADER { bytes } else { 0 };
@@ -62,13 +62,13 @@ impl Window {
     }
 
     /// The same memory, zeroed by the member that `leads`, for a board of `members`, at most as
-    /// many as before, after the loss number `losses`. None of those who are left uses the board
-    /// before, and all come here. Whoever has provided the memory may be lost: it stays mapped in
-    /// the others. A window of their own would be a new one, which Open MPI calls untested after a
-    /// failure.
+    /// many as before, after the loss number `losses`. No remaining rank uses the board before, and
+    /// all get here. The rank that provided the memory may be lost: it stays mapped in the others.
+    /// A new window would be the alternative, which Open MPI calls untested after a failure.
     ///
     /// # Errors
-    /// When another rank is lost meanwhile, or the member that leads does not come.
+    /// Returns an error if another rank is lost meanwhile, or if the leading member does not
+    /// arrive.
     pub(crate) fn again(
         &self,
         members: usize,
@@ -101,7 +101,7 @@ impl Window {
         Ok(unsafe { Memory::new(self.base, members) })
     }
 
-    /// Collective: gives the memory back. The boards in it must be gone.
+    /// Collective: frees the memory. The boards in it must have been dropped.
     pub(crate) fn free(mut self) -> Result<(), Error> {
         // SAFETY: the window is ours, and in the epoch that `allocate` began.
         unsafe {
@@ -131,7 +131,7 @@ impl Window {
         }
     }
 
-    /// Where the leader's part lies in this process, and how large it is.
+    /// Address and size of the leader's part in this process.
     fn leader_part(&mut self) -> Result<(*mut u8, usize), Error> {
         let (mut base, mut size, mut unit) = (std::ptr::null_mut::<u8>(), 0, 0);
         // SAFETY: the window is open; MPI writes to the three local variables.
@@ -144,8 +144,8 @@ impl Window {
     }
 }
 
-/// Between two looks whether the memory is zeroed.
+/// Pause between two checks whether the memory is zeroed.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// The leader's rank on its host.
+/// Rank of the leader on its host.
 const LEADER: usize = 0;

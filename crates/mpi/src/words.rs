@@ -19,22 +19,22 @@ use crate::mail::Mail;
 use crate::raw::Communicator;
 use crate::ulfm::Ulfm;
 
-/// One rank's way to say and hear words.
+/// One rank's messages outside the operations.
 #[derive(Debug)]
 pub(crate) struct Words {
     comm: Communicator,
-    /// Where the group may go on without a rank that is lost.
+    /// Present if the group may continue without a lost rank.
     ulfm: Option<Ulfm>,
-    /// Whom nobody speaks to.
+    /// Ranks that are not sent to.
     lost: Vec<bool>,
     root: Rank,
     mail: Mail,
-    /// What has come of a word whose end has not, by rank.
+    /// Incomplete messages received so far, by rank.
     begun: Vec<Vec<u8>>,
 }
 
 impl Words {
-    /// `comm` is for words alone.
+    /// Creates it; `comm` must be for its exclusive use.
     pub(crate) fn new(comm: Communicator, ulfm: Option<Ulfm>) -> Self {
         let size = comm.size();
         Self { begun: vec![Vec::new(); size], lost: vec![false; size], root: ROOT, comm, ulfm, mail: Mail::new() }
@@ -67,7 +67,7 @@ impl Words {
         Ok(())
     }
 
-    /// What has come whole.
+    /// Complete messages received.
     pub(crate) fn hear(&mut self, traffic: &mut Traffic) -> Result<Vec<Call>, Error> {
         let mut heard = Vec::new();
         for _ in 0..LOOKS_MAX {
@@ -96,8 +96,8 @@ impl Words {
         Ok(heard)
     }
 
-    /// Ranks that are lost, and who is the root now: nobody speaks to them or hears them, and what
-    /// they had begun to say is gone.
+    /// Sets the lost ranks and the present root: no messages go to or come from lost ranks, and
+    /// their incomplete messages are dropped.
     pub(crate) fn forget(&mut self, lost: &[bool], root: Rank) {
         (self.lost, self.root) = (lost.to_vec(), root);
         for (begun, _) in self.begun.iter_mut().zip(lost).filter(|(_, lost)| **lost) {
@@ -105,7 +105,7 @@ impl Words {
         }
     }
 
-    /// A failure that may be of a rank that is lost shows in the next operation, not here.
+    /// A failure that may concern a lost rank shows in the next operation, not here.
     fn unless_lost<T>(&mut self, result: Result<T, Error>) -> Result<Option<T>, Error> {
         match (result, self.ulfm) {
             (Err(_), Some(ulfm)) if ulfm.failed(self.comm.handle()).is_ok_and(|failed| !failed.is_empty()) => {
@@ -117,12 +117,12 @@ impl Words {
         }
     }
 
-    /// Something that was said is still on its way, or an end of what has come is missing.
+    /// A message is still being sent, or one received is incomplete.
     pub(crate) fn under_way(&self) -> bool {
         self.mail.under_way() || self.begun.iter().any(|begun| !begun.is_empty())
     }
 
-    /// Before the end: until what was said is on its way.
+    /// Before the end: waits until pending messages are on their way.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         let started = Instant::now();
         while self.mail.sending() && started.elapsed() < FLUSH_LIMIT {
@@ -132,8 +132,8 @@ impl Words {
         Ok(())
     }
 
-    /// Collective, after all have flushed: gives the communicator back. Words that nobody has asked
-    /// for are gone.
+    /// Collective, after all have flushed: frees the communicator. Messages that were not fetched
+    /// are lost.
     pub(crate) fn free(mut self) -> Result<(), Error> {
         self.hear(&mut Traffic::default())?;
         // A communicator with something under way stays until the process ends.
@@ -141,14 +141,14 @@ impl Words {
     }
 }
 
-/// Bytes of a word in one message: below what any transport sends without asking (Open MPI within a
-/// host: 4 KiB with its own header).
+/// Bytes of a message sent at once: below what any transport sends eagerly (Open MPI within a host:
+/// 4 KiB with its own header).
 const PIECE: usize = 2048;
 
-/// Messages on their way; whoever never looks must not fill the others' memory.
+/// Most messages being sent; a rank that never checks must not fill the memory of the others.
 const UNSENT_MAX: usize = 1 << 16;
 
-/// Messages taken at a look; what is left comes with the next.
+/// Messages taken per check; the rest is taken by the next one.
 const LOOKS_MAX: usize = 4096;
 
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);

@@ -16,22 +16,22 @@ use crate::definitions::{CollectiveOperation, LocationGroup, LocationKind, Regio
 use crate::errors;
 use crate::memory::MEMORY;
 
-/// What the library refused.
+/// Errors of the library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A call failed.
     #[error("libotf2 cannot {what}: {reason}")]
     Library {
-        /// What was asked of it.
+        /// The attempted operation.
         what: &'static str,
-        /// What it says.
+        /// Message of the library.
         reason: String,
     },
-    /// The folder's path or the archive's name holds a NUL byte.
+    /// The path of the folder or the name of the archive contains a NUL byte.
     #[error("the path of an OTF2 archive cannot hold a NUL byte")]
     Path,
-    /// An event for a location that was not opened, or is closed.
+    /// An event for a location that is not open.
     #[error("location {location} is not open")]
     Location {
         /// Its number.
@@ -42,15 +42,15 @@ pub enum Error {
 /// The end of a collective operation on one location.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CollectiveEnd {
-    /// What it does.
+    /// Kind of operation.
     pub operation: CollectiveOperation,
     /// The communicator, by the location's own numbers ([`Archive::communicators_of`]).
     pub communicator: u32,
-    /// The root's place in the communicator; `None` where there is none or it is not known.
+    /// Index of the root in the communicator; `None` if there is none or it is unknown.
     pub root: Option<u32>,
 }
 
-/// An archive in the making.
+/// An archive being written.
 #[derive(Debug)]
 pub struct Archive {
     handle: NonNull<raw::OTF2_Archive>,
@@ -64,10 +64,10 @@ pub struct Archive {
 unsafe impl Send for Archive {}
 
 impl Archive {
-    /// Begins the archive `name` in `folder`, which exists.
+    /// Begins the archive `name` in `folder`, which must exist.
     ///
     /// # Errors
-    /// The library cannot make its files.
+    /// Returns an error if the library cannot create its files.
     pub fn create(folder: &Path, name: &str) -> Result<Self, Error> {
         errors::listen();
         let folder = CString::new(folder.as_os_str().as_bytes()).map_err(|_| Error::Path)?;
@@ -105,11 +105,11 @@ impl Archive {
         Ok(Self { handle, definitions, open: Vec::new() })
     }
 
-    /// States something of the whole archive; `name` is `PART::NAME` in capitals, digits and
-    /// underlines.
+    /// Sets a property of the whole archive; `name` is `PART::NAME` in capitals, digits and
+    /// underscores.
     ///
     /// # Errors
-    /// [`Error::Library`], as of all calls below.
+    /// [`Error::Library`], as for all calls below.
     pub fn property(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let (name, value) = (text(name), text(value));
         // SAFETY: the archive is open; both texts end in NUL and are copied.
@@ -120,7 +120,7 @@ impl Archive {
     /// Opens a location; locations are numbered 0, 1, …, and each is opened once.
     ///
     /// # Errors
-    /// The library has no memory for its buffer.
+    /// Returns an error if the library has no memory for its buffer.
     pub fn open_location(&mut self) -> Result<u64, Error> {
         let location = self.open.len() as u64;
         // SAFETY: the archive is open, and its files of events are.
@@ -129,10 +129,10 @@ impl Archive {
         Ok(location)
     }
 
-    /// Closes a location: its events go to its file, its memory is free.
+    /// Closes a location: writes its events to its file and frees its memory.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn close_location(&mut self, location: u64) -> Result<(), Error> {
         let writer = self.writer(location)?;
         self.open[location as usize] = None;
@@ -143,7 +143,8 @@ impl Archive {
     /// A region begins.
     ///
     /// # Errors
-    /// A time before the location's last one, or a file that takes no more.
+    /// Returns an error for a time before the last one of the location, or if the file cannot be
+    /// written.
     #[inline]
     pub fn enter(&mut self, location: u64, time_ns: u64, region: u32) -> Result<(), Error> {
         let writer = self.writer(location)?;
@@ -173,8 +174,8 @@ impl Archive {
         status(code, "write the start of a collective")
     }
 
-    /// A collective operation ends. How many bytes it moved is not stated: the format has no word
-    /// for that, and readers add up what stands there, so that it is 0.
+    /// A collective operation ends. Its number of bytes is written as 0: the format cannot express
+    /// an unknown number, and readers add up the values.
     ///
     /// # Errors
     /// As [`Self::enter`].
@@ -197,7 +198,7 @@ impl Archive {
         status(code, "write the end of a collective")
     }
 
-    /// A value of a metric of one member.
+    /// A value of a metric with one member.
     ///
     /// # Errors
     /// As [`Self::enter`].
@@ -221,7 +222,7 @@ impl Archive {
         status(code, "define a text")
     }
 
-    /// Says that times are ns, and which they span.
+    /// States that times are ns, and their span.
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -234,7 +235,7 @@ impl Archive {
         status(code, "define the clock")
     }
 
-    /// Defines a node of the system tree: the machine, which is below none, or a host below it.
+    /// Defines a node of the system tree: the machine, which has no parent, or a host below it.
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -314,8 +315,8 @@ impl Archive {
         status(code, "define a region")
     }
 
-    /// Defines a metric of one member, whose values are doubles that hold from their time on, under
-    /// one number for both.
+    /// Defines a metric with one member, whose values are doubles that hold from their time on;
+    /// metric class and member have the same number.
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -343,8 +344,8 @@ impl Archive {
         }
     }
 
-    /// Defines the group of all locations that take part in collectives, which members of
-    /// communicators are places in.
+    /// Defines the group of all locations that take part in collectives; members of communicators
+    /// are indices into it.
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -352,7 +353,7 @@ impl Archive {
         self.group(group, name, raw::OTF2_GROUP_TYPE_COMM_LOCATIONS as raw::OTF2_GroupType, locations)
     }
 
-    /// Defines a communicator, and its group of places in the group of [`Self::communicating`].
+    /// Defines a communicator, and its group of indices into the group of [`Self::communicating`].
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -376,10 +377,10 @@ impl Archive {
         status(code, "define a group")
     }
 
-    /// Closes the files of events; what locations say of their communicators comes after.
+    /// Closes the files of events; the communicators of locations come after.
     ///
     /// # Errors
-    /// A location is open still, or files cannot be written.
+    /// Returns an error if a location is still open, or if files cannot be written.
     pub fn close_locations(&mut self) -> Result<(), Error> {
         for location in 0..self.open.len() {
             if self.open[location].is_some() {
@@ -394,9 +395,9 @@ impl Archive {
         }
     }
 
-    /// Says which communicators the numbers 0, 1, … of a location's collectives are; after
-    /// [`Self::close_locations`], for every location, those without collectives too, whose file of
-    /// definitions readers expect.
+    /// States which communicators the numbers 0, 1, … of a location's collectives are. Call it
+    /// after [`Self::close_locations`], for every location, including those without collectives,
+    /// whose file of definitions readers expect.
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -426,10 +427,10 @@ impl Archive {
         status(code, "write a location's definitions")
     }
 
-    /// Writes what is left, and the anchor file: the archive is whole then.
+    /// Writes the remaining data and the anchor file: the archive is complete then.
     ///
     /// # Errors
-    /// A file cannot be written; the archive is not whole.
+    /// Returns an error if a file cannot be written; the archive is incomplete then.
     pub fn close(self) -> Result<(), Error> {
         let archive = self.handle.as_ptr();
         // SAFETY: the archive is open and, the value being taken, not used after.
@@ -445,7 +446,7 @@ impl Archive {
     }
 }
 
-/// A buffer that is full goes to its file; without this the library would keep all in memory.
+/// A full buffer goes to its file; without this the library would keep everything in memory.
 extern "C" fn flush(
     _: *mut c_void,
     _: raw::OTF2_FileType,
@@ -479,7 +480,7 @@ fn text(value: &str) -> CString {
 /// A table of a location's collectives is one definition, and a definition must fit: a million of
 /// them do.
 const DEFINITIONS_BYTES: u64 = 4 << 20;
-/// The smallest that the library takes.
+/// The smallest size that the library accepts.
 const CHUNK_BYTES: u64 = 256 << 10;
 const NS_PER_S: u64 = 1_000_000_000;
 /// `OTF2_UNDEFINED_TIMESTAMP`.

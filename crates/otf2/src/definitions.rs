@@ -2,28 +2,28 @@
 
 use crate::bindings as raw;
 
-/// Where a definition is meant to name none.
+/// Reference to no definition.
 pub const UNDEFINED: u32 = u32::MAX;
 
-/// What a group of locations is.
+/// Kind of a group of locations.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum GroupKind {
-    /// An operating system's process.
+    /// An operating system process.
     Process,
     /// A device.
     Accelerator,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
-/// What a location is.
+/// Kind of a location.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LocationKind {
     /// A thread of a process.
     Thread,
     /// A stream or queue of a device.
     Stream,
-    /// Where only values of metrics are.
+    /// A location with values of metrics only.
     Metric,
 }
 
@@ -32,7 +32,7 @@ pub enum LocationKind {
 pub struct LocationGroup {
     /// The string of its name.
     pub name: u32,
-    /// What it is.
+    /// Kind of the group.
     pub kind: GroupKind,
     /// The node of the system tree that it is on.
     pub node: u32,
@@ -40,12 +40,12 @@ pub struct LocationGroup {
     pub creator: u32,
 }
 
-/// What a region is for.
+/// Role of a region.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RegionRole {
     /// A span of time.
     Code,
-    /// A moment, which has no length.
+    /// An instant.
     Moment,
 }
 
@@ -56,11 +56,11 @@ pub struct Region {
     pub name: u32,
     /// The string of its description.
     pub description: u32,
-    /// What it is for.
+    /// Role of the region.
     pub role: RegionRole,
 }
 
-/// A collective operation of MPI, the only one that OTF2 has events for.
+/// A collective operation of MPI, the only kind that OTF2 has events for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum CollectiveOperation {
     /// MPI_Barrier.

@@ -13,7 +13,7 @@ use std::sync::Once;
 
 use crate::bindings as raw;
 
-/// Has the library tell this file of its errors, once for the process.
+/// Installs this module's error callback in the library, once for the process.
 pub(crate) fn listen() {
     static ONCE: Once = Once::new();
     // SAFETY: the callback is a function of this program and takes no data.
@@ -22,7 +22,7 @@ pub(crate) fn listen() {
     });
 }
 
-/// The reason of the first error since the last call, or of what that call has returned.
+/// The reason of the first error since the last call, or of the code returned by that call.
 #[inline]
 pub(crate) fn first(code: raw::OTF2_ErrorCode) -> Option<String> {
     let told = FIRST.get();
@@ -36,8 +36,8 @@ pub(crate) fn first(code: raw::OTF2_ErrorCode) -> Option<String> {
     Some(reason.to_string_lossy().into_owned())
 }
 
-/// Warnings have negative codes. The last argument is C's `va_list`, which is another type on every
-/// machine: the declaration says which.
+/// Warnings have negative codes. The last argument is C's `va_list`, a different type on every
+/// machine: the type parameter stands for it.
 extern "C" fn note<T>(
     _: *mut c_void,
     _: *const c_char,
@@ -54,6 +54,6 @@ extern "C" fn note<T>(
 }
 
 thread_local! {
-    /// The library calls back on the thread that has called it.
+    /// The library calls back on the calling thread.
     static FIRST: Cell<raw::OTF2_ErrorCode> = const { Cell::new(raw::OTF2_SUCCESS) };
 }

@@ -9,10 +9,10 @@ use probe_sync_files::OwnFolder;
 
 use crate::{Limit, page_of_run};
 
-/// Writes the page of the run in `out`, whole or not at all.
+/// Writes the page of the run in `out`, completely or not at all.
 ///
 /// # Errors
-/// Why there is none, and how to get one, in a sentence.
+/// Says why there is no page, and how to get one, in a sentence.
 pub fn write_at_end(out: &Path) -> Result<(), String> {
     let advice = |error: String| {
         format!("cannot write the report page: {error}; to write it later, run: probe_sync report {}", out.display())
@@ -24,8 +24,8 @@ pub fn write_at_end(out: &Path) -> Result<(), String> {
         .map_err(|error| advice(format!("cannot write {}: {error}", out.join(REPORT_PAGE).display())))
 }
 
-/// In a run's directory.
+/// File name in the directory of a run.
 pub const REPORT_PAGE: &str = "report.html";
 
-/// Offsets of so many bytes are read at a run's end: some seconds.
+/// Largest offsets files read at the end of a run, bytes: some seconds.
 const AT_END_MAX: u64 = 256 << 20;

@@ -11,39 +11,40 @@ use crate::edges::EdgeMap;
 use crate::number::Number;
 use crate::traces::TraceData;
 
-/// The block.
+/// Data of the page.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Data {
-    /// Of the layout of this block: raised when a field changes its meaning or goes.
+    /// Version of the layout of this data: incremented when a field changes its meaning or is
+    /// removed.
     pub schema: u32,
     /// The node whose offset is zero.
     pub reference: Option<NodeId>,
-    /// The wanted half-width of the 95 % interval, ns.
+    /// Target half-width of the 95 % interval, ns.
     pub target_ns: Option<f64>,
     /// Rounds of the run.
     pub rounds: usize,
-    /// The last round, as `report.json` has it.
+    /// The last round, as in `report.json`.
     pub nodes: Vec<NodeRow>,
-    /// As `report.json` has it.
+    /// As in `report.json`.
     pub truth: Option<TruthVerdict>,
-    /// Over time.
+    /// Values over time.
     pub series: Series,
-    /// Faults on the axis of time.
+    /// Faults on the time axis.
     pub marks: Vec<Mark>,
-    /// Who probed whom.
+    /// Which nodes probed which.
     pub edges: EdgeMap,
-    /// What the traces show.
+    /// Results from the traces.
     pub traces: Option<TraceData>,
 }
 
 /// Values over time. Every list has as many entries as `t`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Series {
-    /// When, s.
+    /// Times, s.
     pub t: Vec<Number>,
-    /// The nodes that are shown, those that are known worst first.
+    /// The nodes shown, least certain first.
     pub nodes: Vec<NodeSeries>,
-    /// The others together.
+    /// The other nodes together.
     pub others: Option<Others>,
     /// Each pair of columns stands for several rounds.
     pub thinned: bool,
@@ -52,25 +53,25 @@ pub(crate) struct Series {
 /// One node over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct NodeSeries {
-    /// The node.
+    /// Node number.
     pub node: u32,
-    /// How often its trend began: once more with every disturbance of its clock.
+    /// Number of trends: one more after every disturbance of its clock.
     pub trends: usize,
-    /// The last trend at the run's first round, ns.
+    /// Value of the last trend at the first round of the run, ns.
     pub trend_ns: f64,
-    /// The trend's rate, ppm.
+    /// Rate of the trend, ppm.
     pub trend_ppm: f64,
-    /// Offset less its trend, ns.
+    /// Offset minus its trend, ns.
     pub offset: Vec<Number>,
-    /// The 95 % band less the trend, ns; empty: `offset` ∓ `half_width`.
+    /// Lower edge of the 95 % band minus the trend, ns; empty: `offset` ∓ `half_width`.
     pub low: Vec<Number>,
-    /// Its upper edge.
+    /// Upper edge of it.
     pub high: Vec<Number>,
-    /// The hard interval less the trend, ns.
+    /// Lower end of the hard interval minus the trend, ns.
     pub hard_low: Vec<Number>,
-    /// Its upper edge.
+    /// Upper end of it.
     pub hard_high: Vec<Number>,
-    /// Rate less the trend's, ppb; empty where the source states none.
+    /// Rate minus that of the trend, ppb; empty if the source states none.
     pub rate: Vec<Number>,
     /// Half-width of the 95 % interval, ns.
     pub half_width: Vec<Number>,
@@ -78,33 +79,33 @@ pub(crate) struct NodeSeries {
     pub error: Vec<Number>,
 }
 
-/// Half-widths of nodes that have no series of their own.
+/// Half-widths of nodes without a series of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Others {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// The widest of a column, ns.
+    /// The largest of each column, ns.
     pub widest: Vec<Number>,
-    /// The narrowest, ns.
+    /// The smallest, ns.
     pub narrowest: Vec<Number>,
 }
 
-/// A fault on the axis of time.
+/// A fault on the time axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Mark {
-    /// When, s.
+    /// Time, s.
     pub t: Number,
-    /// What, as files name it.
+    /// Kind, as in the files.
     pub kind: &'static str,
-    /// The sentence.
+    /// Description.
     pub text: String,
-    /// Faults that are told by this mark because they lie in one column; 1 where it stands for
-    /// itself.
+    /// Number of faults that this mark stands for because they are in one column; 1 if it stands
+    /// for one.
     pub count: usize,
 }
 
-/// JSON that may stand in a `script` element: nothing in it can end the element, begin a comment or
-/// another element, or be a line's end to a script.
+/// JSON that is safe in a `script` element: nothing in it can end the element, begin a comment or
+/// another element, or be a line terminator in a script.
 pub(crate) fn in_script(json: &str) -> String {
     let mut safe = String::with_capacity(json.len() + json.len() / 64);
     for character in json.chars() {
@@ -122,7 +123,7 @@ pub(crate) fn in_script(json: &str) -> String {
     safe
 }
 
-/// Of the layout of [`Data`].
+/// Version of the layout of [`Data`].
 pub(crate) const SCHEMA: u32 = 1;
 
 #[cfg(test)]

@@ -22,35 +22,36 @@ use serde::Serialize;
 use crate::number::Number;
 use crate::rounds::Round;
 
-/// Edges and what is known of them.
+/// Edges and their quality.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct EdgeMap {
     /// Rows and columns of the map, in order.
     pub nodes: Vec<NodeId>,
-    /// The edges, in order of source and destination; of too many those with the largest residuals.
+    /// The edges, in order of source and destination; if there are too many, those with the largest
+    /// residuals.
     pub edges: Vec<EdgeCell>,
-    /// Edges that are left out.
+    /// Omitted edges.
     pub left_out: usize,
-    /// Rounds at the run's end that residuals and margins are of.
+    /// Rounds at the end of the run that residuals and margins cover.
     pub rounds: usize,
-    /// Nodes whose files of edge fits are not in the directory.
+    /// Nodes without a file of edge fits in the directory.
     pub without_file: usize,
-    /// Loss is of packets over the whole run.
+    /// Loss is that of packets over the whole run.
     pub loss_of_packets: bool,
 }
 
 /// One edge.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct EdgeCell {
-    /// Who probed.
+    /// The probing node.
     pub src: NodeId,
-    /// Who answered.
+    /// The answering node.
     pub dst: NodeId,
     /// Median residual, ns.
     pub residual_ns: Number,
     /// Median margin, ns.
     pub margin_ns: Number,
-    /// Share lost, 0 to 1.
+    /// Share of lost packets, 0 to 1.
     pub loss: Number,
 }
 
@@ -63,7 +64,7 @@ struct Edge {
     lost: u64,
 }
 
-/// The map of a run, of its last rounds.
+/// The map of a run, from its last rounds.
 pub(crate) fn map<'a>(
     directory: &Path,
     nodes: &[NodeId],
@@ -87,8 +88,8 @@ pub(crate) fn map<'a>(
     EdgeMap { without_file, ..edges.map(nodes, &loss) }
 }
 
-/// The map of windows that are at hand, of the rounds that they belong to. The rounds have no
-/// offset of the `reference`: it is 0.
+/// The map of the given windows, from the rounds that they belong to. The rounds have no offset of
+/// the `reference`: it is 0.
 pub(crate) fn map_of<'a>(
     windows: &[NodeWindowData],
     nodes: &[NodeId],
@@ -101,7 +102,7 @@ pub(crate) fn map_of<'a>(
     edges.map(nodes, &BTreeMap::new())
 }
 
-/// Edges under way.
+/// Edges being collected.
 struct Edges<'a> {
     rounds: BTreeMap<u64, Known<'a>>,
     edges: BTreeMap<(NodeId, NodeId), Edge>,
@@ -120,7 +121,7 @@ impl<'a> Edges<'a> {
         }
     }
 
-    /// With the shares of packets that were lost, where they were counted.
+    /// Finishes the map, with the shares of lost packets, if they were counted.
     fn map(mut self, nodes: &[NodeId], loss: &BTreeMap<(NodeId, NodeId), f64>) -> EdgeMap {
         for direction in loss.keys() {
             self.edges.entry(*direction).or_default();
@@ -189,7 +190,7 @@ fn size(edge: &EdgeCell) -> f64 {
     if edge.residual_ns.0.is_nan() { -1.0 } else { edge.residual_ns.0.abs() }
 }
 
-/// Leaves out the edges with the smallest residuals where there are too many; how many.
+/// Omits the edges with the smallest residuals if there are too many; returns how many.
 fn keep_worst(edges: &mut Vec<EdgeCell>) -> usize {
     let left_out = edges.len().saturating_sub(EDGES_MAX);
     if left_out > 0 {
@@ -204,7 +205,7 @@ fn last_windows(file: &File, count: usize) -> std::io::Result<Vec<NodeWindowData
     probe_sync::standing::last_lines(file, |windows: &[NodeWindowData]| windows.len() >= count)
 }
 
-/// Files that are opened.
+/// Most files opened.
 const FILES_MAX: usize = 4096;
-/// Edges in the page: two hundred kilobytes.
+/// Most edges in the page: two hundred kilobytes.
 const EDGES_MAX: usize = 3_000;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The directory holds no run, or a document of it cannot be read.
+    /// The directory contains no run, or a document of it cannot be read.
     #[error(transparent)]
     Run(#[from] probe_sync::Error),
     /// A recorded file cannot be read.
@@ -14,20 +14,20 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// A recorded file is larger than the caller wants to wait for.
+    /// A recorded file exceeds the caller's limit.
     #[error("{} and its segments have {bytes} bytes, more than {most}", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// How many bytes there are.
+        /// Its size, bytes.
         bytes: u64,
-        /// How many may be.
+        /// The limit, bytes.
         most: u64,
     },
-    /// The page cannot be printed.
+    /// The page cannot be formatted.
     #[error("cannot render the report page: {0}")]
     Print(String),
 }

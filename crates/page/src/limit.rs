@@ -3,8 +3,9 @@
 /// How much is read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// All of it, however long it takes.
+    /// Everything, however long it takes.
     None,
-    /// A run whose offsets have more bytes is refused: at a run's end nobody wants to wait.
+    /// Refuses a run with more bytes of offsets than this: nobody wants to wait at the end of a
+    /// run.
     Bytes(u64),
 }

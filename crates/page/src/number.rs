@@ -4,15 +4,15 @@
 
 use serde::{Serialize, Serializer};
 
-/// A number in as few digits as charts need.
+/// A number with as few digits as charts need.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Number(pub f64);
 
 impl Number {
-    /// Not known.
+    /// Unknown.
     pub const NONE: Self = Self(f64::NAN);
 
-    /// To a tenth, from 10 000 on to six digits.
+    /// Rounds to a tenth; from 10 000 on to six digits.
     pub fn tenth(value: f64) -> Self {
         let size = value.abs();
         if size < 1e4 || !size.is_finite() {
@@ -24,7 +24,7 @@ impl Number {
         Self(if exponent >= 0 { (value / unit).round() * unit } else { (value * unit).round() / unit })
     }
 
-    /// To a thousandth.
+    /// Rounds to a thousandth.
     pub fn thousandth(value: f64) -> Self {
         Self((value * 1000.0).round() / 1000.0)
     }

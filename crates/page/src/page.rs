@@ -13,36 +13,36 @@ use crate::verdict::{Mood, Sentence};
 /// A report page.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// What it is of.
+    /// Title.
     pub(crate) title: String,
-    /// What the run was: name and value.
+    /// Facts about the run: name and value.
     pub(crate) facts: Vec<(String, String)>,
-    /// The run in words.
+    /// The verdict in sentences.
     pub(crate) verdict: Vec<Sentence>,
-    /// What could not be read, and what is left out.
+    /// What could not be read, and what is omitted.
     pub(crate) notes: Vec<String>,
     /// Faults in sentences.
     pub(crate) faults: Vec<String>,
-    /// Cost, and other lists.
+    /// Cost, and other tables.
     pub(crate) tables: Vec<Table>,
-    /// What the charts draw.
+    /// Data of the charts.
     pub(crate) data: Data,
-    /// What the traces say.
+    /// Results from the traces.
     pub(crate) traces: Option<Traces>,
 }
 
 impl Page {
-    /// The run in words: how each sentence is to be taken, and what it says.
+    /// The verdict: the mood and text of each sentence.
     pub fn verdict(&self) -> impl Iterator<Item = (Mood, &str)> {
         self.verdict.iter().map(|sentence| (sentence.mood, sentence.text.as_str()))
     }
 
-    /// What could not be read, and what is left out.
+    /// What could not be read, and what is omitted.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Adds what the traces say.
+    /// Adds the results from the traces.
     pub fn add_traces(&mut self, traces: Traces) {
         self.verdict.extend(traces.verdict.iter().cloned());
         self.notes.extend(traces.notes.iter().cloned());
@@ -50,7 +50,7 @@ impl Page {
         self.traces = Some(traces);
     }
 
-    /// Says what of the rounds could not be read, and how they are thinned.
+    /// Notes which rounds could not be read, and how they are thinned.
     pub(crate) fn note_reading(&mut self, survey: &Survey) {
         let reading = &survey.reading;
         if reading.ends_mid_line {
@@ -105,7 +105,7 @@ impl Page {
     }
 }
 
-/// The rows that a page has room for, in order: of too many those of nodes that are known worst.
+/// The rows that fit the page, in order: if there are too many, those of the least certain nodes.
 pub(crate) fn worst_rows(mut rows: Vec<NodeRow>) -> Vec<NodeRow> {
     if rows.len() > ROWS_MAX {
         rows.sort_by(|a, b| a.reachable.cmp(&b.reachable).then(b.half_width_95_ns.total_cmp(&a.half_width_95_ns)));
@@ -115,8 +115,7 @@ pub(crate) fn worst_rows(mut rows: Vec<NodeRow>) -> Vec<NodeRow> {
     rows
 }
 
-/// Faults on the axis of time; where several lie in one column of a long run one mark stands for
-/// them.
+/// Faults on the time axis; if several are in one column of a long run, one mark stands for them.
 pub(crate) fn marks(faults: &[Fault], times: &Times, series: &Series) -> Vec<Mark> {
     let when = |fault: &Fault| times.get(&fault.began.0).or_else(|| times.get(&fault.round.0)).copied();
     let mut placed: Vec<(f64, &Fault)> = faults.iter().filter_map(|fault| Some((when(fault)?, fault))).collect();
@@ -138,7 +137,7 @@ pub(crate) fn marks(faults: &[Fault], times: &Times, series: &Series) -> Vec<Mar
     marks
 }
 
-/// Rows of nodes.
+/// Most rows of nodes.
 const ROWS_MAX: usize = 1000;
-/// Marks on the axis.
+/// Most marks on the axis.
 const MARKS_MAX: usize = 500;

@@ -1,7 +1,6 @@
 //! Human-readable durations: a number with the unit that suits its size.
 
-/// A difference of clocks in nanoseconds, to the nanosecond, with the unit that suits its size, and
-/// its sign.
+/// A clock difference in ns, to the nanosecond, in a suitable unit, with its sign.
 pub fn signed(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "+" };
     match ns.abs() {
@@ -13,8 +12,7 @@ pub fn signed(ns: f64) -> String {
     }
 }
 
-/// A length of time in nanoseconds, as a person needs it: four digits, without zeros at the end,
-/// with the unit that suits its size.
+/// A duration in ns, for people: four digits, without trailing zeros, in a suitable unit.
 pub fn unsigned(ns: f64) -> String {
     if !ns.is_finite() {
         return "∞".into();

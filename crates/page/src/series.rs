@@ -20,14 +20,14 @@ use crate::number::Number;
 use crate::rounds::{Estimate, Reading, Round, Source};
 use crate::thin::{Columns, Extremes};
 
-/// What the first reading finds.
+/// Result of the first pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Survey {
     /// Rounds in order of time.
     pub rounds: usize,
-    /// When the first one's offsets hold, ns on the reference clock.
+    /// Time of the first round's offsets, ns on the reference clock.
     pub first_at_ns: i64,
-    /// When the last one's do.
+    /// That of the last round.
     pub last_at_ns: i64,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, NodeSurvey>,
@@ -40,17 +40,17 @@ pub(crate) struct Survey {
 /// One node over all rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeSurvey {
-    /// Of its last round.
+    /// From its last round.
     pub last: Estimate,
-    /// Rounds in which it was reached.
+    /// Rounds in which it was reachable.
     pub reached: usize,
-    /// Each with the place of its first round.
+    /// Each with the index of its first round.
     trends: Vec<(usize, Trend)>,
     /// The trend has ended.
     broken: bool,
 }
 
-/// Sums of a straight line, about its own first value.
+/// Sums for a straight line, relative to its own first value.
 #[derive(Copy, Clone, Debug, Default)]
 struct Trend {
     count: f64,
@@ -61,7 +61,7 @@ struct Trend {
     products: f64,
 }
 
-/// When faults and other rounds of interest were.
+/// Times of faults and other rounds of interest.
 pub(crate) type Times = BTreeMap<u64, f64>;
 
 impl Survey {
@@ -99,7 +99,7 @@ impl Survey {
         (i128::from(at_ns) - i128::from(self.first_at_ns)) as f64 * 1e-9
     }
 
-    /// Nodes that have series, those that are known worst first; the reference has none.
+    /// Nodes that have series, least certain first; the reference has none.
     pub fn shown(&self, reference: Option<NodeId>) -> Vec<NodeId> {
         let mut nodes: Vec<(&NodeId, &NodeSurvey)> =
             self.nodes.iter().filter(|(node, of)| Some(**node) != reference && of.reached > 0).collect();
@@ -109,7 +109,7 @@ impl Survey {
         nodes.into_iter().take(NODES_SHOWN).map(|(node, _)| *node).collect()
     }
 
-    /// The second reading: series of nodes, and when each of the `wanted` rounds was.
+    /// The second pass: series of nodes, and the time of each of the `wanted` rounds.
     pub fn series(
         &self,
         source: &dyn Source,
@@ -180,7 +180,7 @@ impl Trend {
     }
 }
 
-/// Columns under way.
+/// Columns being built.
 struct Building<'a> {
     survey: &'a Survey,
     columns: Columns,
@@ -192,7 +192,7 @@ struct Building<'a> {
     others: Vec<Extremes>,
 }
 
-/// A node's columns under way.
+/// Columns of a node being built.
 struct NodeBuilding<'a> {
     node: NodeId,
     trends: &'a [(usize, Trend)],
@@ -282,7 +282,7 @@ impl<'a> Building<'a> {
 }
 
 impl Bucket {
-    /// Without a trend the round's offset is not to be trusted.
+    /// Without a trend the offset of the round is not reliable.
     fn take(&mut self, estimate: &Estimate, trend: Option<&Trend>, seconds: f64) {
         let Estimate { offset_ns, rate_ppm, half_width_ns, hard_ns, truth_ns, .. } = *estimate;
         self.half_width.take(half_width_ns);
@@ -300,7 +300,7 @@ impl Bucket {
 }
 
 impl NodeBuilding<'_> {
-    /// With so many columns of a bucket.
+    /// With `each` columns per bucket.
     fn series(&self, each: usize) -> NodeSeries {
         let thinned = each > 1;
         let lines = |of: fn(&Bucket) -> Extremes| -> Vec<Number> {
@@ -330,11 +330,11 @@ impl NodeBuilding<'_> {
     }
 }
 
-/// Nodes with series of their own.
+/// Most nodes with series of their own.
 pub(crate) const NODES_SHOWN: usize = 64;
-/// No run has more: a file that is not ours must not fill the memory.
+/// No run has more: a foreign file must not fill the memory.
 const NODES_MAX: usize = 1 << 20;
-/// Trends of a node; a clock that is disturbed more often keeps the last one.
+/// Most trends of a node; a clock disturbed more often keeps the last one.
 const TRENDS_MAX: usize = 64;
 /// Rounds kept for the map of edges, and estimates in them.
 const LATEST_ROUNDS: usize = 64;

@@ -19,7 +19,7 @@ use crate::series::Survey;
 use crate::table::Table;
 use crate::verdict::{self, Sentence};
 
-/// What a simulation found.
+/// Results of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     /// What was simulated.
@@ -28,40 +28,39 @@ pub struct Simulated {
     pub facts: Vec<(String, String)>,
     /// The node whose offset is zero.
     pub reference: NodeId,
-    /// Where its stamps were taken.
+    /// Where its timestamps were taken.
     pub stamp: StampSource,
-    /// The estimates of one run, in any order; none where only tables were made.
+    /// The estimates of one run, in any order; none if only tables were made.
     pub samples: Vec<Sample>,
-    /// What the nodes fitted in the last windows of this run, in order; none where only tables were
+    /// The fits of the nodes in the last windows of this run, in order; none if only tables were
     /// made.
     pub windows: Vec<NodeWindowData>,
-    /// Exchanges on each node's out-edges that were lost, over the run; none where only tables were
-    /// made.
+    /// Lost exchanges on each node's out-edges, over the run; none if only tables were made.
     pub lost: Vec<u64>,
-    /// Sentences that the simulation's own demands make: whether each holds, and what it says.
+    /// The simulation's own requirements: whether each is met, and its text.
     pub demands: Vec<(bool, String)>,
-    /// What it cost, and how methods compare.
+    /// Cost, and comparison of methods.
     pub tables: Vec<Table>,
 }
 
-/// One estimate beside the truth.
+/// One estimate with the truth.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The node.
     pub node: NodeId,
     /// The window.
     pub window: u64,
-    /// When, on the reference clock, ns.
+    /// Time, on the reference clock, ns.
     pub at_ns: i64,
-    /// The true offset, ns.
+    /// True offset, ns.
     pub truth_ns: f64,
-    /// The estimated offset, ns.
+    /// Estimated offset, ns.
     pub offset_ns: Option<f64>,
     /// Half-width of the 95 % interval, ns.
     pub half_width_95_ns: Option<f64>,
-    /// The hard interval, ns.
+    /// Hard interval, ns.
     pub hard_ns: Option<[f64; 2]>,
-    /// The rate, ppm.
+    /// Rate, ppm.
     pub rate_ppm: Option<f64>,
 }
 
@@ -75,10 +74,10 @@ impl Source for Samples {
 }
 
 impl Simulated {
-    /// The page.
+    /// Returns the page.
     ///
     /// # Errors
-    /// None that comes of the samples.
+    /// No error can come from the samples.
     pub fn page(self) -> Result<Page, Error> {
         let source = Samples(self.rounds());
         let survey = Survey::of(&source)?;
@@ -184,13 +183,13 @@ fn estimate(sample: &Sample) -> Estimate {
 }
 
 impl Estimate {
-    /// Of its hard interval.
+    /// Outside its hard interval.
     fn truth_is_outside(&self) -> bool {
         !(self.hard_ns[0]..=self.hard_ns[1]).contains(&self.truth_ns)
     }
 }
 
-/// Compares estimates with truth, as the judge of a run does; None without any.
+/// Compares estimates with truth, as for a run; `None` without any.
 fn judged(rounds: &[Round]) -> Option<TruthVerdict> {
     let all: Vec<&Estimate> = rounds.iter().flat_map(|round| &round.nodes).collect();
     let (known, unknown): (Vec<&Estimate>, Vec<_>) = all.into_iter().partition(|of| of.reachable);
@@ -221,8 +220,8 @@ mod tests {
 
     use super::*;
 
-    /// The reference's own, of round 1: 100 ms before the round's middle it finds node 1 58 ns
-    /// ahead, which gains 0.5 ppm, 50 ns in these 100 ms.
+    /// The reference's own, of round 1: 100 ms before the middle of the round it measures node 1 58
+    /// ns ahead, which gains 0.5 ppm, 50 ns in these 100 ms.
     fn windows() -> Vec<NodeWindowData> {
         let [window_start, window_end] = [400_000_000, 1_400_000_000].map(Timestamp::from_ns);
         let edge = EdgeAlphaBeta {

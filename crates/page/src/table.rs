@@ -3,7 +3,7 @@
 /// A table of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// What it shows.
+    /// Caption.
     pub caption: String,
     /// Names of the columns, with units.
     pub header: Vec<String>,
@@ -12,7 +12,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty one.
+    /// Creates an empty table.
     pub fn new(caption: impl Into<String>, header: &[&str]) -> Self {
         Self {
             caption: caption.into(),
@@ -21,7 +21,7 @@ impl Table {
         }
     }
 
-    /// Whether a column holds numbers, which stand to the right.
+    /// Whether a column contains numbers, which are right-aligned.
     pub(crate) fn is_numeric(&self, column: &usize) -> bool {
         let is_number = |text: &String| {
             text.is_empty() || text == "none" || text.starts_with(|c: char| c.is_ascii_digit() || "+-±−∞".contains(c))

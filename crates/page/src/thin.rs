@@ -14,18 +14,18 @@ pub(crate) struct Columns {
     buckets: usize,
 }
 
-/// The least and the greatest of some values, with the order in which they came.
+/// Minimum and maximum of some values, with the order in which they came.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Extremes {
     low: f64,
     high: f64,
-    /// The greatest came last.
+    /// The maximum came last.
     rises: bool,
 }
 
 impl Columns {
-    /// For so many rounds of so many nodes whose values are shown, with others beside them or not:
-    /// their rows need room, too.
+    /// Creates columns for this many rounds of this many nodes with series, with or without other
+    /// nodes: their rows need space, too.
     pub fn new(rounds: usize, nodes: usize, others: bool) -> Self {
         let values = if others { VALUES_BESIDE_OTHERS } else { VALUES_MAX };
         let most = (values / nodes.max(1)).clamp(COLUMNS_MIN, COLUMNS_MAX);
@@ -38,7 +38,7 @@ impl Columns {
         self.buckets < self.rounds
     }
 
-    /// How many buckets there are.
+    /// Number of buckets.
     pub fn buckets(self) -> usize {
         self.buckets
     }
@@ -48,7 +48,7 @@ impl Columns {
         if self.are_thinned() { 2 } else { 1 }
     }
 
-    /// The bucket of the round at this place.
+    /// The bucket of the round at this index.
     pub fn bucket(self, round: usize) -> usize {
         // Wide enough for any product.
         (round as u128 * self.buckets as u128 / self.rounds.max(1) as u128) as usize
@@ -56,10 +56,10 @@ impl Columns {
 }
 
 impl Extremes {
-    /// Of nothing yet.
+    /// Without any value.
     pub const NONE: Self = Self { low: f64::INFINITY, high: f64::NEG_INFINITY, rises: true };
 
-    /// Takes a value; NaN is none.
+    /// Adds a value; NaN is ignored.
     pub fn take(&mut self, value: f64) {
         if value < self.low {
             self.low = value;
@@ -71,12 +71,12 @@ impl Extremes {
         }
     }
 
-    /// The least; NaN of nothing.
+    /// Minimum; NaN without values.
     pub fn low(self) -> f64 {
         if self.low <= self.high { self.low } else { f64::NAN }
     }
 
-    /// The greatest; NaN of nothing.
+    /// Maximum; NaN without values.
     pub fn high(self) -> f64 {
         if self.low <= self.high { self.high } else { f64::NAN }
     }
@@ -89,7 +89,7 @@ impl Extremes {
 
 /// Columns times nodes: some 2 MB of text, and the page stays below 3.
 const VALUES_MAX: usize = 60_000;
-/// The same where a table of a thousand nodes and their edges take 1 MB.
+/// The same if a table of a thousand nodes and their edges takes 1 MB.
 const VALUES_BESIDE_OTHERS: usize = 24_000;
 /// No screen is wider, and zooming in shows the extremes of a bucket.
 const COLUMNS_MAX: usize = 1_000;

@@ -19,7 +19,7 @@ use crate::quantity::{signed, unsigned};
 use crate::table::Table;
 use crate::verdict::Sentence;
 
-/// What the page says of traces.
+/// Results from traces on the page.
 #[derive(Clone, Debug, Default)]
 pub struct Traces {
     pub(crate) verdict: Vec<Sentence>,
@@ -28,21 +28,21 @@ pub struct Traces {
     pub(crate) data: TraceData,
 }
 
-/// What charts of traces draw.
+/// Data of the charts about traces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct TraceData {
-    /// Edges and broken ones: as recorded, none where there is nothing to compare, and after
+    /// Edges and violated ones: as recorded, `None` if there is nothing to compare, and after
     /// alignment.
     pub edges: [Option<[usize; 2]>; 2],
     /// Rows of the map.
     pub ranks: Vec<u32>,
-    /// Ranks that are left out: those that lost least.
+    /// Omitted ranks: those that lost least.
     pub ranks_left_out: usize,
     /// Columns of the map, in order of time.
     pub columns: Vec<Column>,
-    /// By rank, then column: how late it came, ns.
+    /// Lateness by rank, then column, ns.
     pub late_ns: Vec<Vec<Number>>,
-    /// By rank, then column: how long it waited, ns.
+    /// Waiting time by rank, then column, ns.
     pub waited_ns: Vec<Vec<Number>>,
     /// The operations with the longest waits.
     pub operations: Vec<Arrivals>,
@@ -53,28 +53,28 @@ pub(crate) struct TraceData {
 pub(crate) struct Column {
     /// `step 7`, `steps 7 to 9`, `operation 3`.
     pub label: String,
-    /// When it began, s since the first.
+    /// Start, s since the first.
     pub t: Number,
     /// Median spread of its operations, ns.
     pub spread_ns: Number,
-    /// What named ranks cost it, ns.
+    /// Time lost to named ranks, ns.
     pub lost_ns: Number,
 }
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Arrivals {
-    /// Its name, instance and step.
+    /// Name, instance and step.
     pub name: String,
-    /// Who was last, in words.
+    /// The last rank, in words.
     pub last: String,
-    /// By rank: rank, arrival since the first, ns, and the half-width of its 95 % interval, ns.
+    /// By rank: rank, arrival since the first, ns, and half-width of its 95 % interval, ns.
     pub ranks: Vec<(u32, Number, Number)>,
 }
 
 impl Traces {
-    /// Of traces whose clocks are known, with the check of their collectives; `lateness` is None
-    /// where nobody could be compared, with the reason.
+    /// From traces with known clocks, with the check of their collectives; `lateness` is an error
+    /// with the reason if nothing could be compared.
     pub fn new(calibrated: &Calibrated, verdict: &Verdict<'_>, lateness: Result<&Lateness, String>) -> Self {
         let mut traces = Self::default();
         traces.verdict.push(edges_in_words(verdict));
@@ -126,7 +126,7 @@ fn edges_in_words(verdict: &Verdict<'_>) -> Sentence {
     Sentence::of(mood, format!("{text}{explained}{unjudged}"))
 }
 
-/// Who is late again and again, as far as the clocks tell.
+/// Ranks that are late repeatedly, as far as the clocks tell.
 fn stragglers(lateness: &Lateness) -> Vec<Sentence> {
     if lateness.instances.is_empty() {
         return Vec::new();
@@ -161,7 +161,7 @@ fn stragglers(lateness: &Lateness) -> Vec<Sentence> {
     said
 }
 
-/// What alignment does to each trace.
+/// The effect of alignment on each trace.
 fn moved(traces: &[CalibratedTrace]) -> Table {
     let mut table = Table::new(
         "Corrections by alignment",
@@ -303,7 +303,7 @@ fn map(lateness: &Lateness, data: &mut TraceData) {
     data.columns = groups.iter().map(column).collect();
 }
 
-/// A group for each step, or where steps are not known for each operation, in order of time.
+/// One group for each step or, if steps are unknown, for each operation, in order of time.
 fn groups(lateness: &Lateness) -> Vec<Group<'_>> {
     let starts: HashMap<i64, i64> = lateness.steps.iter().map(|step| (step.step, step.start_ns)).collect();
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -327,7 +327,7 @@ fn groups(lateness: &Lateness) -> Vec<Group<'_>> {
     groups
 }
 
-/// Neighbours share a column where there are too many.
+/// Neighbours share a column if there are too many.
 fn bucketed(groups: Vec<Group<'_>>) -> Vec<Group<'_>> {
     let each = groups.len().div_ceil(COLUMNS_MAX).max(1);
     if each == 1 {

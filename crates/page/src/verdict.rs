@@ -12,28 +12,28 @@ use probe_sync_trace::counted;
 
 use crate::quantity::unsigned;
 
-/// How a sentence is to be taken.
+/// Mood of a sentence.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// As it should be.
+    /// As expected.
     Good,
     /// Worth knowing.
     Plain,
-    /// Somebody should look.
+    /// Needs attention.
     Bad,
 }
 
 /// A sentence of the verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
-    /// How it is to be taken.
+    /// Mood.
     pub mood: Mood,
-    /// The sentence.
+    /// Text.
     pub text: String,
 }
 
 impl Sentence {
-    /// As it should be.
+    /// As expected.
     pub fn good(text: impl Into<String>) -> Self {
         Self { mood: Mood::Good, text: text.into() }
     }
@@ -43,18 +43,18 @@ impl Sentence {
         Self { mood: Mood::Plain, text: text.into() }
     }
 
-    /// Somebody should look.
+    /// Needs attention.
     pub fn bad(text: impl Into<String>) -> Self {
         Self { mood: Mood::Bad, text: text.into() }
     }
 
-    /// The same, good or bad.
+    /// Good or bad.
     pub fn of(is_good: bool, text: impl Into<String>) -> Self {
         if is_good { Self::good(text) } else { Self::bad(text) }
     }
 }
 
-/// What the sentences of a run are made of.
+/// Input of the verdict on a run.
 pub(crate) struct Seen<'a> {
     pub report: &'a Option<RunReport>,
     pub nodes: &'a [NodeRow],
@@ -140,7 +140,7 @@ fn knowledge(seen: &Seen<'_>) -> Vec<Sentence> {
     said
 }
 
-/// Whose last line is not to be trusted.
+/// Nodes whose last estimate is not reliable.
 fn disturbed(reached: &[&NodeRow]) -> Option<Sentence> {
     let disturbed: Vec<NodeId> = reached.iter().filter(|row| row.clock_disturbed).map(|row| row.node_id).collect();
     let who = names(&disturbed);
@@ -164,7 +164,7 @@ fn faults(seen: &Seen<'_>, report: Option<&RunReport>) -> Sentence {
     }
 }
 
-/// What known truth says.
+/// Comparison with the known truth.
 pub(crate) fn truth_held(truth: &TruthVerdict) -> Vec<Sentence> {
     let TruthVerdict { judged, outside_hard_interval, .. } = truth;
     if *judged == 0 {
@@ -190,7 +190,7 @@ pub(crate) fn truth_held(truth: &TruthVerdict) -> Vec<Sentence> {
     ]
 }
 
-/// Ranks, directions and files that were not all there.
+/// Missing ranks, directions and files.
 fn losses(report: &RunReport) -> Vec<Sentence> {
     let mut said = Vec::new();
     let away: Vec<usize> = report.absences.iter().map(|absence| absence.rank).collect();
@@ -232,9 +232,9 @@ fn listed(what: &str, names: &[String]) -> String {
     if more > 0 { format!("{what}{plural} {shown} and {more} more") } else { format!("{what}{plural} {shown}") }
 }
 
-/// An interval that should hold 95 % may by chance hold somewhat less.
+/// An interval that should contain 95 % may by chance contain somewhat less.
 const COVERAGE_MIN: f64 = 0.9;
-/// Names in a sentence.
+/// Most names in a sentence.
 const NAMES_MAX: usize = 8;
 
 #[cfg(test)]

@@ -26,48 +26,48 @@
 
 use std::collections::HashMap;
 
-/// An operation as the tests of one kind of member see it.
+/// An operation as seen by the tests for one kind of member.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Loss {
-    /// When the last arrived, ns on the reference clock.
+    /// Last arrival, ns on the reference clock.
     pub at_ns: i64,
-    /// The member that is named; None where clocks do not say which.
+    /// The named member; `None` if the clocks do not tell.
     pub member: Option<u32>,
-    /// From the second to the last, ns.
+    /// Time from the second-latest to the latest arrival, ns.
     pub lead_ns: i64,
-    /// What the clocks may change of it, 3σ, ns.
+    /// Possible contribution of the clocks, 3σ, ns.
     pub margin_ns: i64,
 }
 
 impl Loss {
-    /// What of the lead is certain, ns; 0 where no member is named.
+    /// Certain part of the lead, ns; 0 if no member is named.
     pub fn certain_ns(&self) -> i64 {
         self.member.map_or(0, |_| (self.lead_ns - self.margin_ns).max(0))
     }
 }
 
-/// What is known of a member that has been last at costly operations since its sum left 0.
+/// State of a member that has been last at costly operations since its sum left 0.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Run {
-    /// Of the first of these operations, ns.
+    /// Time of the first of these operations, ns.
     pub since_ns: i64,
-    /// Of the latest, ns.
+    /// Time of the latest, ns.
     pub last_ns: i64,
     /// Operations of the group since then, costly or not.
     pub operations: u64,
-    /// Operations that were the member's.
+    /// Operations at which the member was late.
     pub times: u64,
     /// Operations since the latest of them.
     pub quiet: u64,
     /// Sum of their leads, ns.
     pub lost_ns: i64,
-    /// Leads from here on count as the member's, ns: half the floor.
+    /// Leads of at least this count as the member's, ns: half the floor.
     pub floor_ns: i64,
     sums: [f64; 2],
     doubt: f64,
 }
 
-/// The tests of one group: of all its ranks, or of all their hosts.
+/// The tests of one group: for all its ranks, or for all their hosts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     /// Members with a sum above 0.
@@ -76,17 +76,18 @@ pub(crate) struct Changes {
     late: HashMap<u32, Run>,
 }
 
-/// What an operation changed.
+/// A change caused by an operation.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// The member is late, since `Run::since_ns`.
     Begun(u32, Run),
-    /// The member is late no more, since `Run::last_ns`.
+    /// The member is no longer late, since `Run::last_ns`.
     Ended(u32, Run),
 }
 
 impl Changes {
-    /// Takes the next operation of `members` members; `floor_ns` is [`floor`] of those before.
+    /// Processes the next operation, of `members` members; `floor_ns` is the [`floor`] of those
+    /// before.
     pub fn take(&mut self, loss: &Loss, members: usize, floor_ns: i64) -> Vec<Change> {
         let mut changes = self.look_for_ends(loss, members, floor_ns);
         let is_costly = floor_ns > 0 && loss.lead_ns + loss.margin_ns >= floor_ns;
@@ -123,7 +124,7 @@ impl Changes {
         changes
     }
 
-    /// Members that are late, and what is known of it.
+    /// Late members and their state.
     pub fn late(&self) -> impl Iterator<Item = (u32, &Run)> {
         self.late.iter().map(|(member, run)| (*member, run))
     }
@@ -147,7 +148,7 @@ impl Changes {
 }
 
 impl Run {
-    /// Counts an operation; true where the member was late.
+    /// Counts an operation; returns true if the member was late.
     fn pass(&mut self, member: u32, loss: &Loss) -> bool {
         self.operations += 1;
         let is_its = loss.member == Some(member) && loss.lead_ns >= self.floor_ns;
@@ -165,8 +166,8 @@ impl Run {
         self
     }
 
-    /// Whether a member that is late at this rate would have been late again by now, but for one
-    /// time in a thousand.
+    /// Whether a member that is late at this rate would have been late again by now, with a
+    /// probability of 99.9 %.
     fn has_gone_quiet(&self, now_ns: i64) -> bool {
         let before = self.operations.saturating_sub(self.quiet).max(1);
         let rate = (self.times as f64 / before as f64).clamp(0.0, 0.999);
@@ -192,9 +193,9 @@ impl Alternative {
     }
 }
 
-/// Returns the smallest of the largest of these losses that hold four fifths of their sum; 0 where
-/// there are too few. A loss that exceeds all smaller ones together says nothing of the rest and is
-/// set aside.
+/// Returns the smallest of the largest losses that together make up four fifths of the sum of all;
+/// 0 if there are too few. A loss that exceeds the sum of all smaller ones says nothing about the
+/// rest and is left out.
 pub(crate) fn floor(losses_ns: &[i64]) -> i64 {
     if losses_ns.len() < LOSSES_MIN {
         return 0;
@@ -218,16 +219,16 @@ pub(crate) fn floor(losses_ns: &[i64]) -> i64 {
     0
 }
 
-/// So many operations of a group pass on average to a false name, and more.
+/// Lower bound of the mean number of operations of a group between two false names.
 pub const OPERATIONS_PER_FALSE_NAME: f64 = 1e8;
-/// A member that costs less of the time is not named.
+/// A member that costs a smaller share of the time is not named.
 pub const SHARE_MIN: f64 = 0.01;
-/// For so long a member must not have been late before it is late no more.
+/// How long a member must not have been late until it is no longer considered late.
 pub const QUIET_NS: i64 = 3_000_000_000;
-/// How often a member that is late at an operation that costs has it, between the share of chance
-/// and always.
+/// Share of the costly operations at which a late member is the last one, on a scale from chance
+/// (0) to always (1).
 const ALTERNATIVES: [f64; 2] = [0.25, 0.75];
 /// ln 1000.
 const DOUBT_MAX: f64 = 6.907_755_278_982_137;
-/// Losses by which the floor is settled, at least.
+/// Least number of losses that determine the floor.
 const LOSSES_MIN: usize = 16;

@@ -13,7 +13,7 @@ use super::recent::{Judgement, Recent};
 use crate::host::late_host;
 use crate::operation::{Arrival, ClockError, DEVIATIONS, Waits, judge};
 
-/// Which time round, and which step.
+/// How often the steps have started again, and the step.
 pub(crate) type Key = (u32, u64);
 
 /// A group of ranks that wait for each other.
@@ -22,9 +22,9 @@ pub(crate) struct Group {
     members: BTreeMap<u32, Progress>,
     pending: BTreeMap<Key, Pending>,
     pub recent: Recent,
-    /// Of ranks and of hosts.
+    /// For ranks and for hosts.
     pub changes: [Changes; 2],
-    /// Operations that were judged since the run began.
+    /// Operations judged since the run began.
     pub operations: u64,
     /// By rank and by host: how often it was last, and the sum of its leads, ns.
     pub totals: [HashMap<u32, (u64, i64)>; 2],
@@ -32,29 +32,29 @@ pub(crate) struct Group {
     hosts: usize,
 }
 
-/// How far a member has come.
+/// Progress of a member.
 #[derive(Copy, Clone, Debug, Default)]
 struct Progress {
     last: Option<Key>,
-    /// Operations in a row that the others had without it.
+    /// Consecutive operations that the others had without it.
     missed: u32,
 }
 
 /// An operation whose members have not all arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
-    /// Rank, and its own clock, ns.
+    /// Rank, and time on its own clock, ns.
     pub arrivals: Vec<(u32, i64)>,
-    /// When the first of them was heard of, ns on the reference clock.
+    /// When the first of them was received, ns on the reference clock.
     pub heard_ns: i64,
 }
 
-/// What one operation changed, of ranks (0) and of hosts (1).
+/// Changes caused by one operation, for ranks (0) and for hosts (1).
 pub(crate) type Changed = (usize, Change);
 
 impl Group {
-    /// Takes an arrival, heard of at `now_ns`. False where the rank had arrived at this step
-    /// before.
+    /// Processes an arrival, received at `now_ns`. Returns false if the rank had arrived at this
+    /// step before.
     pub fn arrive(&mut self, rank: u32, step: u64, at_ns: i64, now_ns: i64) -> bool {
         self.first_heard_ns.get_or_insert(now_ns);
         let progress = self.members.entry(rank).or_default();
@@ -69,7 +69,7 @@ impl Group {
         true
     }
 
-    /// Judges what is complete, and gives up what will not be.
+    /// Judges complete operations, and gives up those that will not complete.
     pub fn settle(&mut self, now_ns: i64, places: &[Place], clocks: &dyn Clocks, counts: &mut Counts) -> Vec<Changed> {
         let mut changed = Vec::new();
         if self.first_heard_ns.is_none_or(|first_ns| now_ns - first_ns < SETTLING_NS) {
@@ -98,9 +98,9 @@ impl Group {
         changed
     }
 
-    /// Whether the operation went on without the members that it lacks: all others have arrived
-    /// somewhere later, and so have those, or nothing came of them for long. What a rank reports
-    /// comes up to seconds later than what another does.
+    /// Whether the operation went on without its missing members: all others have arrived somewhere
+    /// later, and so have those, or nothing has been received from them for long. Reports of one
+    /// rank may come seconds later than those of another.
     fn has_passed(&self, key: Key, pending: &Pending, now_ns: i64) -> bool {
         let is_beyond =
             |rank: &u32| self.members.get(rank).and_then(|member| member.last).is_some_and(|last| last > key);
@@ -110,7 +110,8 @@ impl Group {
             && (now_ns - pending.heard_ns >= REPORTS_WITHIN_NS || self.members.keys().all(has_skipped))
     }
 
-    /// Forgets an operation that lacks members; a member that lacks in many is none any more.
+    /// Forgets an operation with missing members; a member missing in many operations is removed
+    /// from the group.
     fn give_up(&mut self, key: Key) {
         let Some(pending) = self.pending.remove(&key) else { return };
         let has_arrived = |rank: &u32| pending.arrivals.iter().any(|(other, _)| other == rank);
@@ -166,8 +167,8 @@ impl Group {
         changed
     }
 
-    /// The first operation in which some member stands and others have not arrived: its key,
-    /// itself, and who is missing.
+    /// The first operation that some members have entered and others have not: its key, the
+    /// operation, and the missing ranks.
     pub fn stuck(&self) -> Option<(Key, &Pending, Vec<u32>)> {
         let last = |rank: &u32| self.members.get(rank).and_then(|member| member.last);
         let stands = |(key, pending): &(&Key, &Pending)| {
@@ -179,18 +180,18 @@ impl Group {
         (!missing.is_empty()).then_some((*key, pending, missing))
     }
 
-    /// The step at which a rank arrived last.
+    /// The step of a rank's last arrival.
     pub fn last_step(&self, rank: u32) -> Option<u64> {
         self.members.get(&rank)?.last.map(|(_, step)| step)
     }
 
-    /// Whether an operation still lacks members.
+    /// Whether an operation still has missing members.
     pub fn is_pending(&self, key: Key) -> bool {
         self.pending.contains_key(&key)
     }
 }
 
-/// The arrivals on the reference clock, in order of rank; None while some clock is not known.
+/// The arrivals on the reference clock, in order of rank; `None` while some clock is unknown.
 fn mapped(arrivals: &[(u32, i64)], places: &[Place], clocks: &dyn Clocks) -> Option<Vec<Arrival>> {
     let map = |(rank, at_ns): &(u32, i64)| {
         let (start_ns, sigma_ns) = clocks.on_reference(*rank, *at_ns)?;
@@ -213,11 +214,12 @@ fn mapped(arrivals: &[(u32, i64)], places: &[Place], clocks: &dyn Clocks) -> Opt
     Some(mapped.into_iter().map(arrival).collect())
 }
 
-/// So long after the first arrival of a group that was heard of its members are known, ns.
+/// Time from the first arrival of a group received until its members are known, ns.
 pub(crate) const SETTLING_NS: i64 = 3_000_000_000;
-/// Reports of all ranks have come so long after the first of an operation, ns.
+/// Time from the first arrival at an operation until the reports of all ranks have been received,
+/// ns.
 const REPORTS_WITHIN_NS: i64 = 10_000_000_000;
-/// Operations of a group whose members have not all arrived; older ones are given up.
+/// Most operations of a group with missing members; older ones are given up.
 const PENDING_MAX: usize = 1 << 12;
-/// A member that has missed so many operations in a row is none any more.
+/// A member that has missed this many consecutive operations is removed from the group.
 const MISSED_MAX: u32 = 8;

@@ -20,9 +20,9 @@ pub use change::{OPERATIONS_PER_FALSE_NAME, QUIET_NS, SHARE_MIN};
 pub use recent::{WINDOWS_NS, Window};
 pub use watch::{Event, Lateness, Member, Standing, Waiting, Watch};
 
-/// What the caller knows of the ranks' clocks.
+/// The caller's knowledge of the ranks' clocks.
 pub trait Clocks {
-    /// Returns what the reference clock showed when the clock of `rank` showed `at_ns`, and the
-    /// standard deviation of that, ns; None while it is not known.
+    /// Returns the reference time at which the clock of `rank` showed `at_ns`, and its standard
+    /// deviation, ns; `None` while it is unknown.
     fn on_reference(&self, rank: u32, at_ns: i64) -> Option<(i64, f64)>;
 }

@@ -8,22 +8,22 @@ use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Bytes that a board for `members` needs.
+/// Size of a board for `members`, bytes.
 pub(crate) const fn bytes(members: usize) -> usize {
     size_of::<Head>() + members * size_of::<Slot>() + (members + PAGES) * STRIDE
 }
 
-/// The words that everyone looks at. The doorbell has cache lines of its own, because every member
+/// The words that all members read. The doorbell has cache lines of its own, because every member
 /// writes it.
 #[repr(C, align(128))]
 pub(super) struct Head {
     /// Pieces published since the beginning; the leader sleeps on it.
     pub(super) doorbell: AtomicU32,
-    /// The value of the doorbell that wakes the leader; one that has passed while it is awake.
+    /// The value of the doorbell that wakes the leader; a past value while it is awake.
     pub(super) wake_at: AtomicU32,
-    /// The leader sleeps until someone has heard a piece.
+    /// The leader sleeps until some member has read a piece.
     pub(super) leader_wants_hearing: AtomicU32,
-    /// Words that the root has said, and that were said to it.
+    /// Number of messages that the root has sent, and that were sent to it.
     pub(super) words: [AtomicU32; 2],
     pub(super) announcement: Announcement,
 }
@@ -35,15 +35,15 @@ pub(super) struct Announcement {
     pub(super) count: AtomicU32,
     /// Members that sleep or are about to.
     pub(super) sleepers: AtomicU32,
-    /// The piece that the leader itself waits for, to tell a late leader from a late root.
+    /// The piece that the leader itself waits for; distinguishes a late leader from a late root.
     pub(super) leader_at: AtomicU32,
-    /// Length of the whole payload that each page is a piece of.
+    /// Length of the complete payload that each page holds a piece of.
     pub(super) lengths: [AtomicU64; PAGES],
     /// The operation that each page belongs to.
     pub(super) tags: [AtomicU64; PAGES],
 }
 
-/// One member's words.
+/// The words of one member.
 #[repr(C, align(128))]
 pub(super) struct Slot {
     /// Pieces published by the member.
@@ -52,9 +52,9 @@ pub(super) struct Slot {
     pub(super) taken: AtomicU32,
     /// The member sleeps or is about to.
     pub(super) writer_sleeps: AtomicU32,
-    /// Announced pieces that the member has heard.
+    /// Announced pieces that the member has read.
     pub(super) heard: AtomicU32,
-    /// Length of the whole payload that the slot holds a piece of.
+    /// Length of the complete payload that the slot holds a piece of.
     pub(super) length: AtomicU64,
     /// The operation that the piece belongs to.
     pub(super) tag: AtomicU64,
@@ -67,17 +67,17 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The board's memory at `base`.
+    /// Creates the board's memory at `base`.
     ///
     /// # Safety
-    /// At `base` lie [`bytes`]`(members)` bytes, aligned to [`ALIGNMENT`], zero before the first
-    /// member uses them, that outlive this value, and that nothing but boards of the same members
-    /// touches.
+    /// At `base` there must be [`bytes`]`(members)` bytes, aligned to [`ALIGNMENT`], zero before
+    /// the first member uses them, that outlive this value and are accessed only by boards of the
+    /// same members.
     pub(crate) unsafe fn new(base: NonNull<u8>, members: usize) -> Self {
         Self { base, members }
     }
 
-    /// A board of one member, in memory of its own, which stays until the process ends.
+    /// Creates a board of one member, in memory of its own, which stays until the process ends.
     pub(crate) fn of_one() -> Self {
         let layout = Layout::from_size_align(bytes(1), ALIGNMENT).expect("a board of one member is small");
         // SAFETY: the size is not zero.
@@ -107,7 +107,7 @@ impl Memory {
     /// Copies `piece` into the slot of `member`.
     ///
     /// # Safety
-    /// Nobody else reads or writes the slot's data meanwhile.
+    /// No other thread or process may read or write the slot's data meanwhile.
     pub(super) unsafe fn fill_slot(&self, member: usize, piece: &[u8]) {
         assert!(member < self.members && piece.len() <= PIECE, "a piece fits a slot");
         // SAFETY: in bounds by the assertion, not shared by the caller's promise.
@@ -117,34 +117,34 @@ impl Memory {
     /// Copies `piece` into a page.
     ///
     /// # Safety
-    /// Nobody else reads or writes the page meanwhile.
+    /// No other thread or process may read or write the page meanwhile.
     pub(super) unsafe fn fill_page(&self, page: usize, piece: &[u8]) {
         assert!(page < PAGES && piece.len() <= PIECE, "a piece fits a page");
         // SAFETY: in bounds by the assertion, not shared by the caller's promise.
         unsafe { self.data(self.members + page).copy_from_nonoverlapping(NonNull::from(piece).cast(), piece.len()) };
     }
 
-    /// The first `length` bytes of the slot of `member`.
+    /// Returns the first `length` bytes of the slot of `member`.
     ///
     /// # Safety
-    /// Nobody writes the slot's data while the slice is in use.
+    /// The slot's data must not be written while the slice is in use.
     pub(super) unsafe fn slot_bytes(&self, member: usize, length: usize) -> &[u8] {
         assert!(member < self.members && length <= PIECE, "a piece fits a slot");
         // SAFETY: in bounds by the assertion, not written by the caller's promise.
         unsafe { std::slice::from_raw_parts(self.data(member).as_ptr(), length) }
     }
 
-    /// The first `length` bytes of a page.
+    /// Returns the first `length` bytes of a page.
     ///
     /// # Safety
-    /// Nobody writes the page while the slice is in use.
+    /// The page must not be written while the slice is in use.
     pub(super) unsafe fn page_bytes(&self, page: usize, length: usize) -> &[u8] {
         assert!(page < PAGES && length <= PIECE, "a piece fits a page");
         // SAFETY: in bounds by the assertion, not written by the caller's promise.
         unsafe { std::slice::from_raw_parts(self.data(self.members + page).as_ptr(), length) }
     }
 
-    /// Where the data of a slot (or, after the members, of a page) begins.
+    /// Start of the data of a slot (or, after the members, of a page).
     fn data(&self, place: usize) -> NonNull<u8> {
         let start = size_of::<Head>() + self.members * size_of::<Slot>() + place * STRIDE;
         // SAFETY: the callers keep `place` below members + PAGES, so this lies within what `bytes`
@@ -153,16 +153,16 @@ impl Memory {
     }
 }
 
-/// Bytes that a slot or a page holds. Longer payloads go in pieces.
+/// Bytes that a slot or a page holds. Longer payloads are sent in pieces.
 pub(super) const PIECE: usize = 64 << 10;
 
 /// Pages of the broadcast ring: how many broadcasts the slowest member may lag behind before the
 /// leader waits for it.
 pub(super) const PAGES: usize = 4;
 
-/// What the memory must be aligned to.
+/// Required alignment of the memory.
 pub(crate) const ALIGNMENT: usize = align_of::<Head>();
 
-/// Distance between slots' data. Not a power of two: slots exactly 64 KiB apart would share the
-/// same cache sets.
+/// Distance between the data of slots. Not a power of two: slots exactly 64 KiB apart would share
+/// the same cache sets.
 const STRIDE: usize = PIECE + 5 * 64;

@@ -37,13 +37,13 @@ use rustix::thread::futex;
 use crate::operation::Operation;
 use memory::{PAGES, PIECE};
 
-/// One member's end of the board.
+/// One member's view of the board.
 pub(crate) struct Board {
     memory: Memory,
     ranks: Vec<Rank>,
-    /// This member's place in `ranks`; 0 is the leader.
+    /// Index of this member in `ranks`; 0 is the leader.
     index: usize,
-    /// More members than cores: looking without giving up the core would keep the awaited peer from
+    /// More members than cores: polling without yielding the core would keep the awaited peer from
     /// running.
     crowded: bool,
     /// The longest sleep, and what to do after it.
@@ -51,18 +51,18 @@ pub(crate) struct Board {
     after_sleep: Option<Box<dyn Fn() -> bool>>,
     /// Pieces published by this member; at the leader, pieces taken from each.
     published: Vec<u32>,
-    /// Pieces announced or heard so far.
+    /// Pieces announced or read so far.
     announced: u32,
-    /// All members have heard this many; at the leader only.
+    /// Number of pieces that all members have read; at the leader only.
     heard_by_all: u32,
-    /// Whom a leader waits for.
+    /// The rank that a leader waits for.
     root: Rank,
     traffic: Traffic,
 }
 
 impl Board {
-    /// A member's end of the board in `memory`; `ranks` are the members' ranks, the leader's first.
-    /// Every member has an `index` of its own.
+    /// Creates a member's view of the board in `memory`; `ranks` are the ranks of the members, the
+    /// leader's first. Every member has an `index` of its own.
     pub(crate) fn new(memory: Memory, ranks: Vec<Rank>, index: usize) -> Self {
         assert_eq!(memory.members(), ranks.len(), "the memory was made for these members");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -81,35 +81,36 @@ impl Board {
         }
     }
 
-    /// Another rank than rank 0 is the root.
+    /// Sets a root other than rank 0.
     pub(crate) fn led_by(self, root: Rank) -> Self {
         Self { root, ..self }
     }
 
-    /// Sleeps at most `sleep_max` at a time, and calls `work` after each sleep; once that says
+    /// Sleeps at most `sleep_max` at a time, and calls `work` after each sleep; if that returns
     /// true, a rank is lost, and waits fail.
     pub(crate) fn work_while_waiting(&mut self, sleep_max: Duration, work: impl Fn() -> bool + 'static) {
         self.sleep_max = sleep_max;
         self.after_sleep = Some(Box::new(work));
     }
 
-    /// What this member has written and read. A broadcast is written once, however many read it.
+    /// What this member has written and read. A broadcast is written once, however many members
+    /// read it.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// Where all ranks are on this board: one word more was said beside the operations, by the root
-    /// or to it.
+    /// Used if all ranks are on this board: counts one more message outside the operations, sent by
+    /// the root or to it.
     pub(crate) fn count_word(&self) {
         self.memory.head().words[usize::from(self.index > 0)].fetch_add(1, Release);
     }
 
-    /// Where all ranks are on this board: how many words were said to this one.
+    /// Used if all ranks are on this board: the number of messages sent to this rank.
     pub(crate) fn words(&self) -> u32 {
         self.memory.head().words[usize::from(self.index == 0)].load(Acquire)
     }
 
-    /// Member: hands `payload` to the leader. Waits only while the leader has not taken earlier
+    /// Member: passes `payload` to the leader. Waits only while the leader has not taken earlier
     /// pieces.
     pub(crate) fn publish(&mut self, operation: Operation, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
         let slot = self.memory.slot(self.index);
@@ -136,8 +137,8 @@ impl Board {
         Ok(())
     }
 
-    /// Leader: passes the payload of each of `members` (places in `ranks`, ascending, without the
-    /// leader's own) to `deliver`, in this order.
+    /// Leader: passes the payload of each of `members` (indices into `ranks`, ascending, without
+    /// the leader's own) to `deliver`, in this order.
     pub(crate) fn collect(
         &mut self,
         operation: Operation,
@@ -189,7 +190,7 @@ impl Board {
         Ok(())
     }
 
-    /// Leader: `payload` to all other members.
+    /// Leader: sends `payload` to all other members.
     pub(crate) fn announce(&mut self, operation: Operation, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
         for piece in pieces(payload) {
             let next = self.announced.wrapping_add(1);
@@ -214,13 +215,13 @@ impl Board {
         Ok(())
     }
 
-    /// Leader: tells the members that it has come to the next broadcast, and waits for the root
+    /// Leader: tells the members that it has reached the next broadcast, and waits for the root
     /// itself.
     pub(crate) fn leader_waits(&self) {
         self.memory.head().announcement.leader_at.store(self.announced.wrapping_add(1), Relaxed);
     }
 
-    /// Member: the leader's next payload, in place of what `buffer` holds.
+    /// Member: receives the leader's next payload, replacing the contents of `buffer`.
     pub(crate) fn listen(
         &mut self,
         operation: Operation,
@@ -231,7 +232,7 @@ impl Board {
         self.listen_with(operation, |_, bytes| buffer.extend_from_slice(bytes), wait)
     }
 
-    /// Member: the leader's next payload in pieces, each with its place in the payload.
+    /// Member: receives the leader's next payload in pieces, each with its position in the payload.
     pub(crate) fn listen_with(
         &mut self,
         operation: Operation,
@@ -269,7 +270,7 @@ impl Board {
         }
     }
 
-    /// Leader: the pieces of `member` after the first.
+    /// Leader: collects the pieces of `member` after the first.
     fn collect_rest(
         &mut self,
         operation: Operation,
@@ -301,7 +302,7 @@ impl Board {
         self.memory.slot(member).published.load(Acquire) != self.published[member]
     }
 
-    /// Leader: the slot of `member` is free again.
+    /// Leader: frees the slot of `member`.
     fn take(&mut self, member: usize) -> Result<(), Error> {
         let taken = self.published[member].wrapping_add(1);
         self.published[member] = taken;
@@ -313,7 +314,7 @@ impl Board {
         Ok(())
     }
 
-    /// Member: one more piece is there. Wakes the leader if it sleeps until this one.
+    /// Member: announces one more piece. Wakes the leader if it sleeps until this one.
     fn ring(&self) {
         let head = self.memory.head();
         let rung = head.doorbell.fetch_add(1, SeqCst).wrapping_add(1);
@@ -324,11 +325,11 @@ impl Board {
         }
     }
 
-    /// Leader: sleeps until the doorbell has rung `count` times since it stood at `rung`. False
-    /// when the wait is over.
+    /// Leader: sleeps until the doorbell has rung `count` times since it stood at `rung`. Returns
+    /// false when the wait is over.
     ///
-    /// Whoever is missing after the doorbell was read still has to ring, so it cannot ring too
-    /// seldom; rings of others may end the sleep early, and the caller looks again.
+    /// Members still missing after the doorbell was read have yet to ring, so it cannot ring too
+    /// few times; rings of others may end the sleep early, and the caller checks again.
     fn await_rings(&self, rung: u32, count: u32, wait: &mut Wait<'_>) -> Result<bool, Error> {
         let head = self.memory.head();
         let reached = || head.doorbell.load(SeqCst).wrapping_sub(rung) >= count;
@@ -341,7 +342,7 @@ impl Board {
         Ok(true)
     }
 
-    /// Leader: waits until the page for piece `next` has been heard by all.
+    /// Leader: waits until all members have read the page needed for piece `next`.
     fn await_free_page(&mut self, next: u32, wait: &mut Wait<'_>) -> Result<(), Error> {
         if next.wrapping_sub(self.heard_by_all) <= PAGES as u32 {
             return Ok(());
@@ -386,8 +387,8 @@ impl Board {
         Ok(())
     }
 
-    /// Looks for a while; where that was in vain, `says` that it sleeps, and sleeps once on `word`
-    /// unless it is `ready` by then. False when the wait is over.
+    /// Polls for a while; if that fails, announces with `says` that it sleeps, and sleeps once on
+    /// `word` unless it is `ready` by then. Returns false when the wait is over.
     fn sleep(
         &self,
         word: &AtomicU32,
@@ -410,7 +411,7 @@ impl Board {
         Ok(true)
     }
 
-    /// Sleeps once; true when a rank is lost.
+    /// Sleeps once; returns true if a rank is lost.
     fn futex(&self, word: &AtomicU32, seen: u32, limit: Duration, wait: &Wait<'_>) -> Result<bool, Error> {
         let limit = futex::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         match futex::wait(word, futex::Flags::empty(), seen, Some(&limit)) {
@@ -420,7 +421,7 @@ impl Board {
         }
     }
 
-    /// Looks for as long as the wait may; true once `ready`.
+    /// Polls for as long as the wait may; returns true once `ready`.
     fn look(&self, ready: &impl Fn() -> bool, wait: &mut Wait<'_>) -> bool {
         loop {
             if ready() {
@@ -443,12 +444,12 @@ impl Board {
     }
 }
 
-/// What ends a wait before its time: who is lost is found out afterwards.
+/// The error that ends a wait early; which rank is lost is determined afterwards.
 pub(crate) fn lost(wait: &Wait<'_>) -> Error {
     Error::Backend { operation: wait.operation(), reason: "a rank is lost".to_owned() }
 }
 
-/// A payload in pieces; nothing is one empty piece.
+/// A payload in pieces; an empty payload is one empty piece.
 fn pieces(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..payload.len().div_ceil(PIECE).max(1)).map(|piece| {
         let start = piece * PIECE;
@@ -463,11 +464,11 @@ fn wake(word: &AtomicU32, sleepers: u32) -> Result<(), Error> {
     }
 }
 
-/// The longest payload: a length beyond it is damage, not data.
+/// Longest payload: a larger length means corruption.
 const PAYLOAD_MAX: u64 = 1 << 30;
 
-/// Looks between two readings of the clock.
+/// Polls between two readings of the clock.
 const LOOKS_PER_READING: u32 = 16;
 
-/// Sleepers to wake: all of them.
+/// Number of sleepers to wake: all of them.
 const EVERYONE: u32 = i32::MAX as u32;

@@ -57,10 +57,10 @@ struct EdgeLine {
 }
 
 impl Page {
-    /// The page as HTML: the same page, the same bytes.
+    /// The page as HTML: the same page gives the same bytes.
     ///
     /// # Errors
-    /// [`Error::Print`], which cannot come of what the page says.
+    /// [`Error::Print`], which no content of the page can cause.
     pub fn html(&self) -> Result<String, Error> {
         print(self)
     }
@@ -87,7 +87,7 @@ fn print(page: &Page) -> Result<String, Error> {
     document.render().map_err(|error| Error::Print(error.to_string()))
 }
 
-/// Lets the page's own styles and scripts in, and nothing else.
+/// The content security policy: allows the page's own styles and scripts, and nothing else.
 fn policy() -> String {
     let hashes =
         |texts: &[&str]| texts.iter().map(|text| format!("'sha256-{}'", hash(text))).collect::<Vec<_>>().join(" ");
@@ -136,8 +136,8 @@ fn edge(edge: &crate::edges::EdgeCell) -> EdgeLine {
 mod filters {
     use askama::Values;
 
-    /// A name of somebody else's as it may stand in a line: what reorders or is not seen becomes
-    /// its number, and what is too long is cut.
+    /// Makes an untrusted name safe to show in a line: characters that reorder text or are
+    /// invisible become their numbers, and long names are cut.
     #[askama::filter_fn]
     pub(super) fn shown(text: &str, _: &dyn Values) -> askama::Result<String> {
         let mut shown = String::new();
@@ -162,7 +162,7 @@ mod filters {
 
 const UPLOT: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
 const STYLES: [&str; 2] = [include_str!("../../assets/uplot/uPlot.min.css"), include_str!("../../assets/page.css")];
-/// In the order in which they build on each other.
+/// In order of dependence.
 const SCRIPTS: [&str; 5] = [
     UPLOT,
     include_str!("../../assets/common.js"),

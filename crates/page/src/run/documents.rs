@@ -26,15 +26,15 @@ use crate::table::Table;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Documents {
     run: RunDocument,
-    /// What it said at its end.
+    /// Its final report.
     pub report: Option<RunReport>,
-    /// What its virtual clocks showed.
+    /// The readings of its virtual clocks.
     pub truth: Option<Truth>,
     /// What could not be read.
     pub notes: Vec<String>,
 }
 
-/// What is read of `run.json`.
+/// The parts of `run.json` that are needed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct RunDocument {
@@ -58,7 +58,7 @@ struct NodeDocument {
 }
 
 impl Documents {
-    /// Reads them.
+    /// Reads the documents.
     pub fn read(directory: &Path) -> Result<Self, Error> {
         let mut documents = Self::default();
         let mut text = Vec::new();
@@ -92,7 +92,7 @@ impl Documents {
         self.report.as_ref().map(|report| report.reference).or(self.run.reference)
     }
 
-    /// The wanted half-width, ns; none at a fixed pace.
+    /// Target half-width, ns; `None` at a fixed pace.
     pub fn target_ns(&self) -> Option<f64> {
         let pacing = self.report.as_ref().and_then(|report| report.pacing.as_ref());
         let configured = || {
@@ -102,8 +102,8 @@ impl Documents {
         pacing.map(|pacing| pacing.target_ns).or_else(configured)
     }
 
-    /// All faults in the order in which they became sure: the report's, or else those of the rounds
-    /// that are on the disk.
+    /// All faults in the order in which they were confirmed: from the report, otherwise from the
+    /// rounds on disk.
     pub fn faults(&self, directory: &Path) -> Result<Vec<Fault>, Error> {
         match &self.report {
             Some(report) => Ok(report.faults.clone()),
@@ -111,7 +111,7 @@ impl Documents {
         }
     }
 
-    /// The nodes' rows of the report, or else made of the last round.
+    /// The rows of the nodes from the report, otherwise from the last round.
     pub fn rows(&self, survey: &Survey) -> Vec<NodeRow> {
         if let Some(report) = &self.report {
             return report.nodes.clone();
@@ -142,7 +142,7 @@ impl Documents {
         }
     }
 
-    /// What the run was.
+    /// Facts about the run.
     pub fn facts(&self, survey: &Survey) -> Vec<(String, String)> {
         let RunDocument { run_id, version, backend, ranks, configuration, .. } = &self.run;
         let span = survey.seconds(survey.last_at_ns) * 1e9;
@@ -168,7 +168,7 @@ impl Documents {
         facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// What the run cost, and other lists of the report.
+    /// The cost of the run, and other tables of the report.
     pub fn tables(&self) -> Vec<Table> {
         let Some(report) = &self.report else { return Vec::new() };
         let mut tables = vec![cost(report)];
@@ -235,7 +235,7 @@ fn recorded_faults(directory: &Path) -> Result<Vec<Fault>, Error> {
     Ok(rounds.into_iter().rev().flat_map(|round| round.watch.faults).collect())
 }
 
-/// Rows of a list of the report.
+/// Most rows of a table of the report.
 const ROWS_MAX: usize = 200;
-/// Rounds that are looked through for faults where there is no report.
+/// Rounds searched for faults if there is no report.
 const ROUNDS_MAX: usize = 4096;

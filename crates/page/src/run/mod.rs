@@ -21,10 +21,10 @@ use crate::{Error, verdict};
 use documents::Documents;
 use recording::Recording;
 
-/// The page of a run, from its directory.
+/// Returns the page of a run, from its directory.
 ///
 /// # Errors
-/// [`Error::Run`] where the directory holds no run; [`Error::File`] names a file that cannot be
+/// [`Error::Run`] if the directory contains no run; [`Error::File`] naming a file that cannot be
 /// read; [`Error::TooLong`].
 pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
     probe_sync::standing::expect_run(directory)?;

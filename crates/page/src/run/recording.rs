@@ -21,18 +21,18 @@ use crate::rounds::{Estimate, Reading, Round, Source};
 #[derive(Clone, Debug)]
 pub(super) struct Recording {
     first: PathBuf,
-    /// With the round from which the next part counts.
+    /// With the round from which the next part applies.
     parts: Vec<(Vec<PathBuf>, Option<u64>)>,
 }
 
-/// The same beside known truth.
+/// The same with known truth.
 pub(super) struct WithTruth<'a> {
     recording: &'a Recording,
     truth: Option<&'a Truth>,
 }
 
 impl Recording {
-    /// Of the run in a directory.
+    /// The recording of the run in a directory.
     pub fn of(directory: &Path) -> Self {
         let first = directory.join("offsets.jsonl");
         let next = continuations(&first);
@@ -42,7 +42,7 @@ impl Recording {
         Self { first, parts }
     }
 
-    /// Refuses a recording that is longer than somebody wants to wait for.
+    /// Refuses a recording that exceeds the limit.
     pub fn refuse_longer(&self, limit: Limit) -> Result<(), Error> {
         let Limit::Bytes(most) = limit else { return Ok(()) };
         let length = |path: &PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
@@ -50,7 +50,7 @@ impl Recording {
         if bytes > most { Err(Error::TooLong { path: self.first.clone(), bytes, most }) } else { Ok(()) }
     }
 
-    /// Beside what is true, where that is known.
+    /// Adds the truth, if it is known.
     pub fn with_truth<'a>(&'a self, truth: Option<&'a Truth>) -> WithTruth<'a> {
         WithTruth { recording: self, truth }
     }
@@ -78,17 +78,17 @@ impl Source for WithTruth<'_> {
     }
 }
 
-/// Lines on their way to rounds.
+/// Assembles rounds from lines.
 struct Rounds<'a> {
     truth: Option<&'a Truth>,
     current: Round,
-    /// When the last round that was taken was.
+    /// Time of the last round passed on.
     newest: Option<i64>,
     reading: Reading,
 }
 
 impl Rounds<'_> {
-    /// Takes a line of a part that counts up to the round `end`.
+    /// Processes a line of a part that applies up to the round `end`.
     fn line(&mut self, line: Line<'_>, end: Option<u64>, take: &mut dyn FnMut(&Round)) {
         let record = match line {
             Line::Whole(bytes) => match serde_json::from_slice::<OffsetRecord>(bytes) {
@@ -125,7 +125,7 @@ impl Rounds<'_> {
         });
     }
 
-    /// The round under way is whole.
+    /// Completes the current round.
     fn end(&mut self, take: &mut dyn FnMut(&Round)) {
         if self.current.nodes.is_empty() {
             return;
@@ -147,7 +147,7 @@ enum Line<'a> {
     TooLong,
 }
 
-/// Shows every line that has an end; whether the last one has.
+/// Passes on every complete line; returns whether the last one is complete.
 fn each_line(mut reader: impl BufRead, mut take: impl FnMut(Line<'_>)) -> std::io::Result<bool> {
     let mut line = Vec::new();
     loop {
@@ -168,7 +168,7 @@ fn each_line(mut reader: impl BufRead, mut take: impl FnMut(Line<'_>)) -> std::i
 const BUFFER: usize = 1 << 18;
 /// A record has some 600 bytes; the first line of a file names all nodes.
 const LINE_MAX: u64 = 16 << 20;
-/// No run has more: a file that is not ours must not fill the memory.
+/// No run has more: a foreign file must not fill the memory.
 const NODES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
