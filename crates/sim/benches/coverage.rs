@@ -38,7 +38,7 @@ fn windows(seeds: u64) {
     }
 }
 
-/// Errors in what was stated of them.
+/// Errors compared with the stated uncertainties.
 fn cells(seeds: u64, begins: &str) {
     println!(
         "{seeds} seeds; RMS error and mean sigma in ns, share inside 95 % and beyond three sigma in %, largest error in sigma"
@@ -56,7 +56,7 @@ fn stated(tally: &Tally) -> String {
     format!("{:8.1} {:9.1} {:6.1} {:6.2} {worst:5.1}", tally.rms_ns(), tally.sigma_ns(), tally.covered(), tally.far())
 }
 
-/// The seeds of a cell, on all cores.
+/// Pools the seeds of a cell, on all cores.
 fn pooled(cell: &Cell, seeds: u64) -> Judged {
     let (next, pool) = (AtomicU64::new(1), Mutex::new(Judged::default()));
     let work = || {

@@ -11,11 +11,11 @@ use std::error::Error;
 use probe_sync_sim::round_cost::{Costs, Mode, Network, RoundCost, RoundModel, Sizes, Topology};
 use serde::Deserialize;
 
-/// What was measured.
+/// Results of the calibration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Calibration {
-    /// The machine, in words.
+    /// Description of the machine.
     machine: String,
     /// Cores of the machine on which all ranks ran.
     cores: usize,
@@ -26,19 +26,19 @@ struct Calibration {
     measured: Vec<Measured>,
 }
 
-/// A round of ranks of one host.
+/// A round of ranks on one host.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Measured {
     ranks: usize,
     topology: Name,
-    /// Of a tree; 0 elsewhere.
+    /// Fan-out of a tree; 0 otherwise.
     fan_out: usize,
     timed: bool,
     /// Bytes of a window and of an estimate in this round.
     window: usize,
     estimate: usize,
-    /// Median.
+    /// Median, µs.
     us: f64,
 }
 
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     ranks_of_hosts(&calibration)
 }
 
-/// The model beside the rounds that were measured on one host.
+/// Compares the model with the rounds that were measured on one host.
 fn against_measured(calibration: &Calibration) -> Result<(), Box<dyn Error>> {
     println!("Measured on one host, and simulated there:\n");
     println!(
@@ -158,7 +158,7 @@ fn table(calibration: &Calibration, name: &str, network: Network) -> Result<(), 
     Ok(())
 }
 
-/// From how many hosts on the tree is the faster one, for good.
+/// The number of hosts from which on the tree is always faster.
 fn crossings(calibration: &Calibration) -> Result<(), Box<dyn Error>> {
     println!(
         "From how many hosts on a tree is faster than a star:\n\n| network | tree of 8 | tree of 16 | tree of 32 |\n|---|---|---|---|"
@@ -248,7 +248,7 @@ fn csv(calibration: &Calibration) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Of several seeds where there is a tail.
+/// Median over several seeds if there is a tail.
 fn median(model: &RoundModel) -> Result<f64, Box<dyn Error>> {
     let seeds = if model.network.tail_probability > 0.0 { SEEDS } else { 1 };
     let mut rounds =
@@ -268,12 +268,12 @@ fn name_of(topology: Topology) -> String {
 
 const HOSTS: [usize; 11] = [8, 16, 32, 64, 128, 256, 512, 1000, 2000, 5000, 10_000];
 
-/// All windows to all ranks is 100 GB beyond.
+/// Sending all windows to all ranks needs 100 GB beyond this.
 const TIMED_MAX: usize = 2000;
 
 const SEEDS: u64 = 9;
 
-/// Names and what they mean.
+/// Names and values.
 const NETWORKS: [(&str, Network); 4] = [
     ("one room: 10 µs; 100 Gbit/s", Network { latency_us: 10.0, gigabits: 100.0, tail_probability: 0.0, tail_us: 0.0 }),
     ("one site: 50 µs; 25 Gbit/s", Network { latency_us: 50.0, gigabits: 25.0, tail_probability: 0.0, tail_us: 0.0 }),

@@ -20,29 +20,30 @@ use crate::runs::rounds::{Round, Rounds};
 use crate::runs::simulation::Simulation;
 use crate::scenario::Scenario;
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdaptiveRun {
     /// Packets sent by all nodes.
     pub packets: u64,
     /// |error| of every node but the reference in every round at the window's middle, of the window alone, ns.
     pub window_errors_ns: Vec<f64>,
-    /// The same of the live smoother.
+    /// The same for the live smoother.
     pub live_errors_ns: Vec<f64>,
-    /// Half-width of the live smoother's 95 % intervals, in the same order, ns.
+    /// Half-widths of the live smoother's 95 % intervals, in the same order, ns.
     pub half_widths_ns: Vec<f64>,
     /// Nodes and rounds without an estimate.
     pub missing: usize,
-    /// What was decided after each round; empty at a fixed pace.
+    /// Decisions after each round; empty at a fixed pace.
     pub steps: Vec<PacingStep>,
 }
 
 /// Simulates `duration` in windows of `window`: at the scenario's gap, or paced by `pacing`, whose
-/// cadence then is the first window's gap whatever the scenario says. `goes_on` hears which share
-/// is done, 0 to 1, and answers whether to go on; None when it said no.
+/// cadence is then the gap of the first window whatever the scenario says. `goes_on` is told the
+/// completed share, 0 to 1, and returns whether to continue; the result is `None` if it returned
+/// false.
 ///
 /// # Errors
-/// When the scenario cannot be run, or the window does not fit.
+/// Returns an error if the scenario cannot be run, or if the window does not fit.
 pub fn run(
     scenario: &Scenario,
     seed: u64,
@@ -76,11 +77,11 @@ pub fn run(
     Ok(Some(master.run))
 }
 
-/// What is kept from round to round.
+/// State kept from round to round.
 struct Master<'a> {
     nodes: u32,
     pacer: Option<Pacer>,
-    /// The run's own.
+    /// The edges of the run.
     edges: &'a [Edge],
     extra: Vec<Edge>,
     run: AdaptiveRun,

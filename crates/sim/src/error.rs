@@ -6,10 +6,10 @@ use probe_sync_time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not a scenario: not TOML, an unknown key, a value of the wrong type.
+    /// The text is not a scenario: not TOML, an unknown key, or a value of the wrong type.
     #[error("not a scenario: {0}")]
     Toml(String),
-    /// A number is out of its range.
+    /// A number is out of range.
     #[error("{field} = {value} is out of range: it must be from {} to {}", range.0, range.1)]
     Range {
         /// The field, by its path in the file.
@@ -35,7 +35,7 @@ pub enum Error {
         /// Length of the run.
         duration: Duration,
     },
-    /// The endpoints refuse their configuration.
+    /// The endpoints reject their configuration.
     #[error(transparent)]
     Endpoint(#[from] probe_sync_probe::Error),
 }

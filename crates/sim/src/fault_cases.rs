@@ -26,34 +26,34 @@ use crate::runs::simulation::Simulation;
 use crate::scenario::Scenario;
 use crate::scenario::faults::{Fault, FaultKind, WrongStamps};
 
-/// A fault and what must be said of it.
+/// A fault and how it must be named.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultCase {
-    /// Short, for a table.
+    /// Short name, for a table.
     pub name: &'static str,
-    /// What goes wrong.
+    /// The simulated faults.
     pub faults: Vec<Fault>,
-    /// What must be named: any of these kinds, who, and the time from which it can be seen, s since
-    /// the start.
+    /// What must be named: any of these kinds, the culprit, and the time from which it can be seen,
+    /// s since the start.
     pub expected: Vec<(Vec<Kind>, Culprit, f64)>,
     /// Nodes whose estimates are not judged.
     pub sick: Vec<NodeId>,
-    /// Whether an edge between healthy nodes may be left out.
+    /// An edge between healthy nodes that may be excluded.
     pub sick_edge: Option<Edge>,
 }
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CaseOutcome {
     /// Everything that was named.
     pub named: Vec<Named>,
-    /// Rounds from each expected fault's begin to its naming; None where it was not named.
+    /// Rounds from the start of each expected fault until it was named; `None` if it was not named.
     pub delays: Vec<Option<u64>>,
     /// Faults named that were not expected.
     pub others: Vec<Named>,
-    /// Edges between healthy nodes that were left out, and the round.
+    /// Excluded edges between healthy nodes, with the round.
     pub healthy_left_out: BTreeSet<(RoundId, Edge)>,
-    /// Rounds of healthy nodes whose estimates were called invalid.
+    /// Rounds of healthy nodes whose estimates were declared invalid.
     pub healthy_invalid: usize,
     /// Errors of usable live estimates of healthy nodes by round and node, ns.
     pub live: Errors,
@@ -69,14 +69,14 @@ pub type Errors = BTreeMap<(RoundId, NodeId), f64>;
 /// 99th percentiles of |error| of a case and of the clean runs, over the same rounds and nodes, ns.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// Live, with the fault and without.
+    /// Live, with and without the fault.
     pub live_ns: [f64; 2],
-    /// Smoothed, with the fault and without.
+    /// Smoothed, with and without the fault.
     pub smoothed_ns: [f64; 2],
 }
 
-/// The faults to survive, on the edges that the seed gives. Needs nine nodes and `start_s` a good
-/// way into the run.
+/// The faults to survive, on the edges of the seed. Needs nine nodes and a `start_s` well after the
+/// start of the run.
 pub fn cases(base: &Scenario, edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
     let after_reference = |places: u32| NodeId((base.reference.0 + places) % base.nodes.max(1));
     let node = after_reference(5);
@@ -88,11 +88,11 @@ pub fn cases(base: &Scenario, edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
     [maker.clocks(), maker.falsetickers(), maker.paths(), maker.losses()].concat()
 }
 
-/// Makes cases about one node or one of its edges.
+/// Creates cases about one node or one of its edges.
 struct Maker {
     reference: NodeId,
     node: NodeId,
-    /// Those that a partition cuts off.
+    /// The nodes that a partition cuts off.
     far: Vec<NodeId>,
     edge: Edge,
     start_s: f64,
@@ -206,7 +206,7 @@ impl Maker {
     }
 }
 
-/// A run without faults: whatever is named is a false alarm.
+/// A run without faults: anything named is a false alarm.
 pub fn clean() -> FaultCase {
     FaultCase { name: "clean", faults: Vec::new(), expected: Vec::new(), sick: Vec::new(), sick_edge: None }
 }
@@ -214,7 +214,7 @@ pub fn clean() -> FaultCase {
 /// Runs a case on `base`, whose own faults it replaces.
 ///
 /// # Errors
-/// When the scenario contradicts itself.
+/// Returns an error if the scenario contradicts itself.
 pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutcome, Error> {
     let scenario = Scenario { faults: case.faults.clone(), ..base.clone() };
     let window_s = scenario.window_s;
@@ -242,7 +242,7 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
     Ok(outcome)
 }
 
-/// Errors of the judged nodes' estimates, where they may be used.
+/// Errors of the usable estimates of the judged nodes.
 fn errors(rounds: &[SolvedRound], judged: &dyn Fn(&NodeId) -> bool, running: &Running<'_>) -> Errors {
     let mut errors = Errors::new();
     for data in rounds.iter().map(|round| &round.data) {
@@ -257,7 +257,7 @@ fn errors(rounds: &[SolvedRound], judged: &dyn Fn(&NodeId) -> bool, running: &Ru
 }
 
 impl CaseOutcome {
-    /// What was expected and when it came, and what nobody expected.
+    /// Compares the named faults with the expected ones: delays, and unexpected names.
     fn judge_names(&mut self, case: &FaultCase, window_s: f64) {
         let mut expected_ones = vec![false; self.named.len()];
         for (kinds, culprit, from_s) in &case.expected {

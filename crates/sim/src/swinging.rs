@@ -20,7 +20,7 @@ use crate::scenario::faults::{Fault, FaultKind};
 use crate::scenario::{Replay, Scenario};
 use crate::world::random::{Draws, Purpose};
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SwingingOutcome {
     /// Everything that was named.
@@ -31,22 +31,22 @@ pub struct SwingingOutcome {
     pub smoothed: Stated,
 }
 
-/// Estimates against the truth and against what they state of themselves.
+/// Estimates compared with the truth and with their own stated uncertainty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stated {
     /// |error| of the estimates that may be used, ns.
     pub errors_ns: Vec<f64>,
-    /// Estimates that are not to be used.
+    /// Estimates that must not be used.
     pub unusable: usize,
-    /// Further from the truth than [`SIGMAS`] standard deviations and [`SLACK_NS`].
+    /// Estimates further from the truth than [`SIGMAS`] standard deviations plus [`SLACK_NS`].
     pub outside: usize,
     /// Truths outside the hard interval.
     pub outside_hard: usize,
-    /// The estimate that lies farthest outside.
+    /// The estimate that is farthest outside.
     pub farthest: Option<Outside>,
 }
 
-/// An estimate that its stated error does not cover.
+/// An estimate whose stated uncertainty does not cover its error.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Outside {
     /// Its round.
@@ -55,12 +55,12 @@ pub struct Outside {
     pub node: NodeId,
     /// Estimate minus truth, ns.
     pub error_ns: f64,
-    /// What it states, ns.
+    /// Its stated standard deviation, ns.
     pub sigma_ns: f64,
 }
 
 impl Outside {
-    /// By how much, ns.
+    /// By how much it is outside, ns.
     fn beyond_ns(&self) -> f64 {
         self.error_ns.abs() - SIGMAS * self.sigma_ns - SLACK_NS
     }
@@ -82,7 +82,7 @@ pub fn scenario(base: &Scenario, seed: u64) -> Scenario {
     scenario
 }
 
-/// Whether the nodes of a seed's run pause.
+/// Whether the nodes pause in the run of a seed.
 pub const fn pauses(seed: u64) -> bool {
     (seed / WINDOWS_S.len() as u64).is_multiple_of(2)
 }
@@ -90,7 +90,7 @@ pub const fn pauses(seed: u64) -> bool {
 /// Runs a seed.
 ///
 /// # Errors
-/// When `base` contradicts itself.
+/// Returns an error if `base` contradicts itself.
 pub fn run(base: &Scenario, seed: u64) -> Result<SwingingOutcome, Error> {
     let scenario = scenario(base, seed);
     let (duration, window) = (scenario.duration(), scenario.window());
@@ -112,7 +112,7 @@ pub fn run(base: &Scenario, seed: u64) -> Result<SwingingOutcome, Error> {
 }
 
 impl SwingingOutcome {
-    /// How many changes of rate were named.
+    /// Number of rate changes named.
     pub fn rate_changes(&self) -> usize {
         self.named.iter().filter(|named| named.kind == Kind::RateJump).count()
     }
@@ -127,7 +127,7 @@ impl SwingingOutcome {
 }
 
 impl Stated {
-    /// Adds another run's.
+    /// Adds those of another run.
     pub fn add(&mut self, other: &Self) {
         self.errors_ns.extend_from_slice(&other.errors_ns);
         self.unusable += other.unusable;
@@ -160,7 +160,7 @@ impl Stated {
     }
 }
 
-/// A clock's error as a series of points; between them it is linear, and wrong by 1.2 ns at most.
+/// A clock's error as a series of points; linear between them, and wrong by at most 1.2 ns.
 fn wave(seed: u64, node: NodeId) -> Replay {
     let mut draws = Draws::new(seed, Purpose::Swinging, u64::from(node.0));
     let amplitude_ns = AMPLITUDE_NS[0] + (AMPLITUDE_NS[1] - AMPLITUDE_NS[0]) * draws.unit();
@@ -190,7 +190,7 @@ fn all_pauses(seed: u64, node: NodeId) -> Vec<Fault> {
 /// Standard deviations within which every estimate must be.
 pub const SIGMAS: f64 = 4.0;
 
-/// And so much besides, ns.
+/// Additional tolerance, ns.
 pub const SLACK_NS: f64 = 100.0;
 
 /// Lengths of windows, s, in turn.
@@ -204,7 +204,7 @@ const DURATION_S: f64 = 32.0;
 const AMPLITUDE_NS: [f64; 2] = [5e3, 50e3];
 const PERIOD_S: [f64; 2] = [20.0, 60.0];
 
-/// Points of a wave lie this far apart, s: the chord of A·sin(2πt/P) is off by A·(2π/P)²·d²/8.
+/// Distance between the points of a wave, s: the chord of A·sin(2πt/P) is off by A·(2π/P)²·d²/8.
 const POINT_S: f64 = 0.04;
 
 const LOAD: [f64; 2] = [0.2, 0.8];

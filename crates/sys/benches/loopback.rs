@@ -61,12 +61,12 @@ fn option(name: &str) -> Option<i64> {
     arguments.nth(1)?.parse().ok()
 }
 
-/// What one node saw.
+/// Observations of one node.
 #[derive(Default)]
 struct Side {
-    /// Transmit stamps by packet number.
+    /// Transmit timestamps by packet number.
     sent: Vec<(u64, Timestamp<System>)>,
-    /// Receive stamps by packet number.
+    /// Receive timestamps by packet number.
     received: Vec<(u64, Timestamp<System>)>,
     cpu_ns: i64,
     packets: u64,
@@ -126,7 +126,7 @@ fn quantile(mut values: Vec<i64>, part: f64) -> i64 {
     values.get(((values.len() as f64 - 1.0) * part) as usize).copied().unwrap_or_default()
 }
 
-/// One node: with a peer it probes, without it answers whoever probes it.
+/// Runs one node: with a peer it probes it, without it answers probes.
 fn node(
     mode: TimestampMode,
     announce: impl FnOnce(SocketAddr),
@@ -166,7 +166,7 @@ fn node(
     side
 }
 
-/// Three packets on their way.
+/// Three packets in flight.
 struct Train {
     peer: Option<SocketAddr>,
     next_number: u64,

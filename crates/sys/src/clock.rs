@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 use probe_sync_time::{Boot, Clock, Domain, Duration, Monotonic, Raw, System, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// `CLOCK_REALTIME`, the clock of kernel packet stamps.
+/// `CLOCK_REALTIME`, the clock of kernel packet timestamps.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct SystemClock;
 
@@ -29,7 +29,7 @@ pub struct SystemClock;
 #[derive(Copy, Clone, Debug, Default)]
 pub struct MonotonicClock;
 
-/// `CLOCK_MONOTONIC_RAW`, which nobody steps or slews.
+/// `CLOCK_MONOTONIC_RAW`, which is never stepped or slewed.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct RawClock;
 
@@ -62,7 +62,7 @@ impl Clock<Boot> for BootClock {
     }
 }
 
-/// Readings of two clocks that belong together.
+/// Readings of two clocks at the same moment.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Pair<A: Domain, B: Domain> {
     /// The reading of the first clock.
@@ -89,7 +89,7 @@ pub fn read_pair<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>, nar
     best
 }
 
-/// Processor time that this process has used, all threads together.
+/// Processor time used by this process, all threads together.
 pub fn process_cpu_time() -> std::time::Duration {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     // Both are never negative for this clock.
@@ -101,7 +101,7 @@ pub fn process_cpu_time() -> std::time::Duration {
 pub struct Tsc(());
 
 impl Tsc {
-    /// The counter, when this CPU has one that ticks at a constant rate and never stops.
+    /// Returns the counter if the CPU has one that ticks at a constant rate and never stops.
     pub fn detect() -> Option<Self> {
         static STEADY: OnceLock<bool> = OnceLock::new();
         STEADY.get_or_init(|| TscFlags::detect().steady()).then_some(Self(()))
@@ -124,17 +124,17 @@ impl Tsc {
 pub(crate) struct TscFlags {
     /// Ticks at one rate whatever the CPU's frequency.
     pub constant: bool,
-    /// Ticks on in deep sleep states.
+    /// Continues in deep sleep states.
     pub nonstop: bool,
 }
 
 impl TscFlags {
-    /// The flags of this machine; none where there is no such counter.
+    /// Returns the flags of this machine; none set if there is no such counter.
     pub(crate) fn detect() -> Self {
         std::fs::read_to_string("/proc/cpuinfo").map(|text| Self::parse(&text)).unwrap_or_default()
     }
 
-    /// True when the counter can serve as a clock.
+    /// Returns true if the counter can serve as a clock.
     pub(crate) fn steady(self) -> bool {
         cfg!(target_arch = "x86_64") && self.constant && self.nonstop
     }
@@ -155,7 +155,7 @@ impl TscFlags {
     }
 }
 
-/// The present count of the time-stamp counter, read after everything that comes before in the
+/// The present count of the time-stamp counter, read after everything that precedes it in the
 /// program; 0 on a processor that is not x86-64.
 ///
 /// LFENCE lets RDTSC wait for all earlier loads (Linux makes it do so on AMD processors, too), and
@@ -177,11 +177,11 @@ pub fn ordered_ticks() -> u64 {
     0
 }
 
-/// Whether the time-stamp counter may serve as a clock now: it ticks at one rate, never stops, and
-/// the kernel's own clocks rest on it.
+/// Checks whether the time-stamp counter can serve as a clock now: it ticks at one rate, never
+/// stops, and the kernel's own clocks are based on it.
 ///
 /// # Errors
-/// Says what is missing.
+/// States what is missing.
 pub fn tsc_is_the_clocksource() -> Result<(), String> {
     if Tsc::detect().is_none() {
         return Err("this processor's TSC is not constant_tsc and nonstop_tsc (/proc/cpuinfo)".into());
@@ -209,13 +209,13 @@ fn read_pair_once<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>) ->
     Pair { a: middle, b: before.midpoint(after), bracket: after - before }
 }
 
-/// A bracket that a vDSO clock read on an undisturbed CPU stays below.
+/// Bracket that a vDSO clock read on an undisturbed CPU stays below.
 pub const NARROW_BRACKET: Duration = Duration::from_ns(150);
 
-/// What the kernel reads its clocks from.
+/// The kernel's clock source.
 pub(crate) const CLOCKSOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// How often [`read_pair`] tries for a narrow bracket.
+/// How often [`read_pair`] tries to get a narrow bracket.
 pub(crate) const PAIR_ATTEMPTS: usize = 8;
 
 #[cfg(test)]

@@ -28,9 +28,9 @@ use serde::Serialize;
 /// A disturbance of the system clock.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 pub struct ClockEvent {
-    /// The sum of sudden changes, ns; 0 when only the rate changed.
+    /// The sum of sudden changes, ns; 0 if only the rate changed.
     pub step_ns: i64,
-    /// The largest change of rate, ppm; 0 when it did not change.
+    /// The largest change of rate, ppm; 0 if it did not change.
     pub slew_ppm: f64,
     /// When the first of them was seen, ns on the system clock (after the change).
     pub at_ns: i64,
@@ -41,7 +41,7 @@ pub struct ClockEvent {
 /// Watches the system clock against `CLOCK_MONOTONIC_RAW`.
 #[derive(Clone, Debug, Default)]
 pub struct ClockWatch {
-    /// The present window; the first point is the last of the window before.
+    /// The current window; the first point is the last of the window before.
     points: Vec<Point>,
     /// The rate at the end of the window before, ns gained per ns.
     rate: Option<f64>,
@@ -51,13 +51,13 @@ pub struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// A watch that has seen nothing.
+    /// Creates a watch without readings.
     pub fn new() -> Self {
         Self { spacing_ns: SPACING_NS, ..Self::default() }
     }
 
-    /// Takes a pair of readings; `bracket` as [`crate::Pair`] defines it. Pairs with a bracket
-    /// wider than `BRACKET_MAX_NS` are discarded, as are pairs in quick succession.
+    /// Adds a pair of readings; `bracket` as in [`crate::Pair`]. Pairs with a bracket wider than
+    /// `BRACKET_MAX_NS` are discarded, as are pairs in quick succession.
     pub fn observe(&mut self, system: Timestamp<System>, raw: Timestamp<Raw>, bracket: Duration) {
         let point = Point { system_ns: system.as_ns(), raw_ns: raw.as_ns(), bracket_ns: bracket.as_ns() };
         if !(0..=BRACKET_MAX_NS).contains(&point.bracket_ns) {
@@ -79,19 +79,19 @@ impl ClockWatch {
         self.points.push(point);
     }
 
-    /// Whether the clock has just been stepped by more than any rate explains: what a run must not
-    /// wait to learn until the window ends. Steps that are smaller show there.
+    /// Whether the clock has just been stepped by more than any rate explains, which a run must
+    /// learn before the window ends. Smaller steps are found at its end.
     ///
-    /// By hand: between two readings that are 250 ms apart a clock that goes wrong by 1000 ppm
-    /// gains 250 µs; one that gains more than 350 µs was stepped.
+    /// Example: between two readings 250 ms apart a clock that is wrong by 1000 ppm gains 250 µs;
+    /// one that gains more than 350 µs was stepped.
     pub fn large_step(&self) -> bool {
         let [.., before, last] = &self.points[..] else { return false };
         let interval = Interval::between(&[*before, *last]);
         interval.gain_ns.abs() > LARGE_STEP_NS + RATE_MAX * interval.length_ns
     }
 
-    /// Ends the window: what happened in it. `None` also when there were fewer than two pairs to go
-    /// by.
+    /// Ends the window and returns what happened in it. `None` also if there were fewer than two
+    /// pairs.
     pub fn take_event(&mut self) -> Option<ClockEvent> {
         let mut intervals: Vec<Interval> = self.points.windows(2).map(Interval::between).collect();
         let last = *self.points.last()?;
@@ -116,7 +116,7 @@ impl ClockWatch {
         self.discarded
     }
 
-    /// Compares the blocks' rates with the rate known before, and remembers the newest.
+    /// Compares the rates of the blocks with the rate known before, and remembers the newest.
     fn follow_rate(&mut self, blocks: &[Interval]) -> Option<Slew> {
         let latest = blocks.last()?.rate();
         let known = self.rate.unwrap_or_else(|| median(blocks.iter().map(Interval::rate)).unwrap_or(latest));
@@ -143,14 +143,14 @@ struct Point {
     bracket_ns: i64,
 }
 
-/// What the system clock gained over a time.
+/// What the system clock gained over an interval.
 #[derive(Copy, Clone, Debug)]
 struct Interval {
     /// By `CLOCK_MONOTONIC_RAW`; positive.
     length_ns: f64,
     gain_ns: f64,
     uncertainty_ns: f64,
-    /// The beginning and the end, on the system clock.
+    /// Start and end, on the system clock.
     between_ns: [i64; 2],
 }
 
@@ -176,8 +176,8 @@ impl Interval {
         self.uncertainty_ns / self.length_ns
     }
 
-    /// This interval and the one after it, as one. Doubts of inner ends cancel, so the larger one
-    /// stands for both.
+    /// Joins this interval and the one after it. Uncertainties of inner ends cancel, so the larger
+    /// one stands for both.
     fn join(&self, next: &Self) -> Self {
         Self {
             length_ns: self.length_ns + next.length_ns,
@@ -202,7 +202,7 @@ struct Slew {
     at_ns: i64,
 }
 
-/// Finds the steps, takes them out of the intervals, and returns their sum.
+/// Finds the steps, removes them from the intervals, and returns their sum.
 fn take_steps(intervals: &mut [Interval], known: Option<f64>) -> Option<Step> {
     let mut found: Option<Step> = None;
     for index in 0..intervals.len() {
@@ -255,35 +255,36 @@ fn blocks(intervals: &[Interval]) -> Vec<Interval> {
     blocks
 }
 
-/// The middle value; the lower of the two middle ones of an even count.
+/// The median; the lower of the two middle values for an even count.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len().checked_sub(1)? / 2).copied()
 }
 
-/// Least sudden change that counts, ns, on top of the readings' uncertainty.
+/// Smallest sudden change that counts, ns, in addition to the uncertainty of the readings.
 const STEP_LIMIT_NS: f64 = 1_000.0;
 
-/// Least sudden change that shows at once, ns, beside what a rate of up to [`RATE_MAX`] explains.
+/// Smallest sudden change that is reported at once, ns, in addition to what a rate of up to
+/// [`RATE_MAX`] explains.
 const LARGE_STEP_NS: f64 = 100_000.0;
 const RATE_MAX: f64 = 1e-3;
 
-/// Least change of rate that counts, ppm, on top of the readings' uncertainty.
+/// Smallest change of rate that counts, ppm, in addition to the uncertainty of the readings.
 const SLEW_LIMIT_PPM: f64 = 2.0;
 
-/// Least time over which a rate is judged, ns.
+/// Shortest time over which a rate is judged, ns.
 const BLOCK_NS: i64 = 100_000_000;
 
 /// A wider bracket means that the reading thread was interrupted, ns.
 const BRACKET_MAX_NS: i64 = 5_000;
 
-/// Uncertainty of a block's rate; a block grows until it is this sure.
+/// Largest uncertainty of a block's rate; a block grows until it is reached.
 const RATE_UNCERTAINTY_MAX: f64 = 1e-6;
 const SPACING_NS: i64 = 5_000_000;
 const POINTS_MAX: usize = 4096;
 const SETTLED_BLOCKS: usize = 5;
-/// How many intervals on either side tell the rate around an interval.
+/// Number of intervals on either side that determine the rate around an interval.
 const NEIGHBOURS: usize = 3;
 
 #[cfg(test)]
@@ -295,7 +296,7 @@ mod tests {
         rates: Vec<(i64, f64)>,
         steps: Vec<(i64, i64)>,
         bracket_ns: i64,
-        /// Every so many readings the thread is interrupted in the middle of one.
+        /// Number of readings after which the thread is interrupted in the middle of one.
         interrupted_every: usize,
     }
 

@@ -16,8 +16,8 @@ use crate::host::read_line;
 /// What the kernel knows about the steering of `CLOCK_REALTIME`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Discipline {
-    /// Some program (chrony, ntpd, phc2sys, systemd-timesyncd) keeps the clock synchronised, and
-    /// says so.
+    /// A program (chrony, ntpd, phc2sys, systemd-timesyncd) keeps the clock synchronised, and tells
+    /// the kernel so.
     pub synchronized: bool,
     /// The kernel's phase-locked loop is on.
     pub kernel_loop: bool,
@@ -27,19 +27,19 @@ pub(crate) struct Discipline {
     pub frequency_ppm: f64,
     /// Phase still to be slewed away, ns.
     pub pending_offset_ns: i64,
-    /// What the steering program thinks its error is, µs.
+    /// Error estimated by the steering program, µs.
     pub estimated_error_us: i64,
-    /// Its upper bound; grows by 500 ppm while nobody updates it, µs.
+    /// Its upper bound; grows by 500 ppm while it is not updated, µs.
     pub maximum_error_us: i64,
-    /// TAI − UTC, s; 0 when nobody told the kernel.
+    /// TAI − UTC, s; 0 if the kernel was not told.
     pub tai_offset_s: i64,
 }
 
 impl Discipline {
-    /// Asks the kernel.
+    /// Queries the kernel.
     ///
     /// # Errors
-    /// Where a sandbox forbids even to ask.
+    /// Returns an error if a sandbox forbids the query.
     pub(crate) fn read() -> Result<Self, Error> {
         // SAFETY: `timex` is plain data for which all zeroes is a valid value; `modes = 0` asks
         // only.
@@ -72,23 +72,23 @@ impl Discipline {
 /// A running program that steers clocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Steering {
-    /// As it is known.
+    /// Its common name.
     pub(crate) name: &'static str,
-    /// Which clock it steers.
+    /// The clock it steers.
     pub(crate) clock: SteeredClock,
 }
 
-/// What a program steers.
+/// The clock that a program steers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SteeredClock {
     /// The system clock.
     System,
-    /// An interface's clock where that stamps, else the system clock.
+    /// The clock of an interface that takes timestamps, otherwise the system clock.
     Interface,
 }
 
-/// The programs of this host that steer clocks, by the names of its processes. Those of other
-/// process namespaces are not seen: from within a container, the host's.
+/// The programs of this host that steer clocks, by the names of its processes. Other process
+/// namespaces are invisible: from within a container, the host's.
 pub(crate) fn steering_programs() -> Vec<Steering> {
     steering_programs_in(Path::new("/proc"))
 }
@@ -105,7 +105,7 @@ fn steering_programs_in(proc: &Path) -> Vec<Steering> {
     programs
 }
 
-/// What is to be said of them: who steers what, and whether two pull at one clock.
+/// The finding about them: which steers what, and whether two steer the same clock.
 pub(crate) fn steering_finding(programs: &[Steering]) -> (String, Option<&'static str>) {
     let named = |clock: SteeredClock| {
         let names: Vec<&str> =
@@ -130,9 +130,9 @@ pub(crate) fn steering_finding(programs: &[Steering]) -> (String, Option<&'stati
     (finding, advice)
 }
 
-/// Processes looked at.
+/// Most processes examined.
 const MAX_PROCESSES: usize = 1 << 17;
-/// Programs by the names of their processes, which the kernel cuts after 15 letters.
+/// Programs by the names of their processes, which the kernel truncates after 15 letters.
 const PROGRAMS: [(&str, Steering); 10] = {
     const fn system(name: &'static str) -> Steering {
         Steering { name, clock: SteeredClock::System }

@@ -13,19 +13,19 @@ pub enum Error {
     /// The probe socket could not be bound.
     #[error("cannot bind UDP {address}: {source}; {advice}")]
     Bind {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
         /// What to do about it.
         advice: &'static str,
     },
-    /// Stamps of the demanded kind are not to be had.
+    /// Timestamps of the requested kind are not available.
     #[error("{kind} timestamps are not available{}: {reason}", interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default())]
     Stamps {
         /// `"hardware"` or `"kernel"`.
         kind: &'static str,
-        /// The network interface, where one is concerned.
+        /// The network interface, if one is concerned.
         interface: Option<String>,
         /// Why not, and what to do.
         reason: String,
@@ -33,12 +33,12 @@ pub enum Error {
     /// A system call failed.
     #[error("{operation}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         operation: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A file of the system could not be read or did not hold what it should.
+    /// A system file could not be read or had unexpected contents.
     #[error("{path}: {reason}")]
     File {
         /// The file.
@@ -46,15 +46,15 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A tracer's clock cannot be read.
+    /// The clock of a tracer cannot be read.
     #[error("tracer clock {name}: {reason}")]
     TracerClock {
-        /// The clock, as configurations or the caller name it.
+        /// The clock, as named in configurations or by the caller.
         name: String,
         /// Why not, and what to do.
         reason: String,
     },
-    /// A list of CPUs that does not suit this host.
+    /// A list of CPUs that does not match this host.
     #[error("CPU list {list:?}: {reason}")]
     Cpus {
         /// The list as given.

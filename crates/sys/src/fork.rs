@@ -23,11 +23,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FileType, fstat, makedev};
 
-/// Opens a socket that no child will have, not even one that another thread forks off meanwhile:
-/// that waits until the socket is named. So `open` must not wait.
+/// Opens a socket that no child process inherits, not even one that another thread forks meanwhile:
+/// that waits until the socket is registered. So `open` must not block.
 ///
 /// # Errors
-/// Those of `open`.
+/// Errors of `open`.
 pub fn opened<S: AsFd, E>(open: impl FnOnce() -> Result<S, E>) -> Result<S, E> {
     let prepared = is_prepared();
     let mut kept = sockets();
@@ -38,8 +38,8 @@ pub fn opened<S: AsFd, E>(open: impl FnOnce() -> Result<S, E>) -> Result<S, E> {
     Ok(socket)
 }
 
-/// Keeps a socket that was opened elsewhere out of children that are forked off from now on. Where
-/// the system has no memory for it, children have the socket.
+/// Keeps a socket that was opened elsewhere out of children forked from now on. If the system has
+/// no memory for it, children inherit the socket.
 pub fn close_in_children(socket: impl AsFd) {
     if is_prepared() {
         name(&mut sockets(), socket.as_fd());
@@ -79,8 +79,8 @@ fn sockets() -> MutexGuard<'static, Vec<Kept>> {
     SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens what takes the sockets' places, and asks, once, to be called at every fork. No lock: a
-/// child that is forked meanwhile would find it taken for ever.
+/// Opens the replacement for the sockets, and registers, once, a handler for every fork. No lock: a
+/// child forked meanwhile would find it locked for ever.
 fn is_prepared() -> bool {
     let known = NULL.load(Ordering::Acquire);
     // Somebody may have closed it, as daemons close whatever they find.
@@ -144,7 +144,7 @@ extern "C" fn in_child() {
 }
 
 static SOCKETS: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
-/// What takes their places; below 0 as long as there was none.
+/// The replacement; below 0 until it has been opened.
 static NULL: AtomicI32 = AtomicI32::new(-1);
 
 thread_local! {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     /// Forks a child that lives until it is told to end: by a byte, since a child of another test
-    /// may hold copies of these pipes, and they would not end.
+    /// may hold copies of these pipes, which would not close.
     fn fork_child() -> (libc::pid_t, impl FnOnce()) {
         let (hold, mut held) = std::io::pipe().expect("a pipe");
         let (mut ready, begun) = std::io::pipe().expect("a pipe");

@@ -18,22 +18,22 @@ use serde::Serialize;
 use crate::Error;
 use crate::interfaces::interfaces;
 
-/// The host's identity.
+/// Identity of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
-    /// Its name.
+    /// Host name.
     pub hostname: String,
     /// A random number of this boot: equal on two ranks means that they share a kernel and its
     /// clocks.
     pub boot_id: String,
-    /// The architecture: `x86_64`, `aarch64`.
+    /// Architecture: `x86_64`, `aarch64`.
     pub machine: String,
-    /// The kernel's version.
+    /// Kernel version.
     pub kernel: String,
 }
 
 impl Host {
-    /// This host.
+    /// Returns this host.
     pub fn detect() -> Self {
         let name = rustix::system::uname();
         let text = |part: &CStr| part.to_string_lossy().into_owned();
@@ -47,9 +47,9 @@ impl Host {
     }
 }
 
-/// By how much this process's time namespace moves the clocks that count from the machine's start;
-/// nothing on a kernel without such namespaces. A restored container and `unshare --time` have one
-/// of their own, and the boot id does not tell.
+/// Returns the offset of this process's time namespace for clocks that count from boot; zero on a
+/// kernel without such namespaces. A restored container and `unshare --time` have a namespace of
+/// their own, which the boot id does not show.
 pub fn time_namespace() -> TimeNamespace {
     // The file is of the namespace of the children, which differs only between an unshare(2) and
     // the next fork.
@@ -58,15 +58,15 @@ pub fn time_namespace() -> TimeNamespace {
     if initial { TimeNamespace::default() } else { stated().unwrap_or_default() }
 }
 
-/// The interface that has `address`; `None` for an unspecified or a foreign address.
+/// Returns the interface that has `address`; `None` for an unspecified or a foreign address.
 pub fn interface_of_address(address: IpAddr) -> Option<String> {
     let found =
         interfaces().ok()?.into_iter().find(|interface| interface.addresses.iter().any(|own| own.ip == address))?;
     Some(found.name)
 }
 
-/// The CPUs that `interface` is attached to and that this thread may use. `None` where the system
-/// does not say (a virtual interface) or none is allowed.
+/// Returns the CPUs that `interface` is attached to and that this thread may use. `None` if the
+/// system does not tell (a virtual interface) or none is allowed.
 pub fn local_cpus(interface: &str) -> Option<Vec<usize>> {
     // The name becomes part of a path.
     if interface.is_empty() || interface.contains(['/', '\0']) || interface.starts_with('.') {
@@ -79,19 +79,19 @@ pub fn local_cpus(interface: &str) -> Option<Vec<usize>> {
     (!cpus.is_empty()).then_some(cpus)
 }
 
-/// The CPUs that the calling thread may use.
+/// Returns the CPUs that the calling thread may use.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub(crate) fn allowed_cpus() -> Result<Vec<usize>, Error> {
     let set = rustix::thread::sched_getaffinity(None).map_err(Error::system("read the thread's CPUs"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Lets the calling thread run on `cpus` only.
+/// Restricts the calling thread to `cpus`.
 ///
 /// # Errors
-/// When the list is empty, or none of it may be used.
+/// Returns an error if the list is empty, or if none of it may be used.
 pub fn pin_thread(cpus: &[usize]) -> Result<(), Error> {
     let refuse = |reason: &str| Error::Cpus { list: format!("{cpus:?}"), reason: reason.to_owned() };
     if cpus.is_empty() {
@@ -106,10 +106,10 @@ pub fn pin_thread(cpus: &[usize]) -> Result<(), Error> {
         .map_err(|error| refuse(&format!("this machine has no such CPUs ({error})")))
 }
 
-/// Reads a list as the kernel writes it: `0-3,8,10-11`.
+/// Parses a list in the kernel's format: `0-3,8,10-11`.
 ///
 /// # Errors
-/// When it is not such a list.
+/// Returns an error if it is not such a list.
 pub(crate) fn parse_cpu_list(text: &str) -> Result<Vec<usize>, Error> {
     let refuse = |reason| Error::Cpus { list: text.to_owned(), reason };
     let number = |part: &str| match part.trim().parse::<usize>() {
@@ -128,7 +128,7 @@ pub(crate) fn parse_cpu_list(text: &str) -> Result<Vec<usize>, Error> {
     Ok(cpus.into_iter().collect())
 }
 
-/// The first line of a small system file, trimmed; `None` when it cannot be read or is empty.
+/// Returns the first line of a small system file, trimmed; `None` if it cannot be read or is empty.
 pub(crate) fn read_line(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().next()?.trim();

@@ -11,32 +11,32 @@ use crate::Error;
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// It is switched on.
+    /// It is up.
     pub up: bool,
     /// It leads only to this host itself.
     pub loopback: bool,
-    /// Its addresses.
+    /// Addresses.
     pub addresses: Vec<InterfaceAddress>,
 }
 
-/// An address of an interface, with the network that is reached by it without a router.
+/// An address of an interface, with the network reachable through it without a router.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress {
-    /// The address.
+    /// Address.
     pub ip: IpAddr,
-    /// Leading bits that all addresses of the network share.
+    /// Leading bits shared by all addresses of the network.
     pub prefix_length: u8,
-    /// The interface's number where the address is link-local, which alone does not say where it
-    /// leads; else 0.
+    /// The interface index if the address is link-local, which alone does not tell where it leads;
+    /// otherwise 0.
     pub scope_id: u32,
 }
 
-/// All interfaces, in the system's order.
+/// Returns all interfaces, in the system's order.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub fn interfaces() -> Result<Vec<Interface>, Error> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: on success `first` points to a list that stays valid until `freeifaddrs`.
@@ -74,19 +74,18 @@ pub fn interfaces() -> Result<Vec<Interface>, Error> {
     Ok(interfaces)
 }
 
-/// The interface through which packets to the world leave: the one of the default route with the
-/// least metric, IPv4 before IPv6.
+/// Returns the interface of the default route with the smallest metric, IPv4 before IPv6.
 pub fn default_interface() -> Option<String> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     default_route_v4(&read("/proc/net/route")).or_else(|| default_route_v6(&read("/proc/net/ipv6_route")))
 }
 
-/// This host's addresses at which others may reach it: those of interfaces that are switched on,
-/// the one of the default route first. Link-local ones are left out, since they mean nothing
-/// elsewhere; loopback ones count only where there is nothing else.
+/// Returns the addresses at which others may reach this host: those of interfaces that are up, the
+/// one of the default route first. Link-local addresses are omitted, since they mean nothing
+/// elsewhere; loopback addresses count only if there are no others.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub fn own_addresses() -> Result<Vec<IpAddr>, Error> {
     let mut all = interfaces()?;
     all.retain(|interface| interface.up);
@@ -101,10 +100,11 @@ pub fn own_addresses() -> Result<Vec<IpAddr>, Error> {
     Ok(if outward.is_empty() { of(true) } else { outward })
 }
 
-/// The address of this host from which packets to `to` leave, as its routes say. Nothing is sent.
+/// Returns the source address of packets from this host to `to`, according to its routes. Nothing
+/// is sent.
 ///
 /// # Errors
-/// When no route leads there.
+/// Returns an error if no route leads there.
 pub fn address_towards(to: SocketAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
@@ -122,8 +122,8 @@ fn leading_ones(mask: IpAddr) -> u8 {
 }
 
 /// # Safety
-/// `address` is null or points to an address of the family that it names. The number is the scope
-/// of a link-local address.
+/// `address` must be null or point to an address of the family that it names. The number is the
+/// scope of a link-local address.
 unsafe fn address_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     if address.is_null() {
         return None;

@@ -11,8 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// A library, or a folder of libraries, that the loader would find by an empty or relative part of
-/// `LD_LIBRARY_PATH`.
+/// A library, or a folder of libraries, that the loader would find through an empty or relative
+/// component of `LD_LIBRARY_PATH`.
 pub(crate) fn planted() -> Option<PathBuf> {
     // The loader goes by what it was when the process began.
     let at_start = std::fs::read("/proc/self/environ").unwrap_or_default();
@@ -25,7 +25,7 @@ pub(crate) fn planted() -> Option<PathBuf> {
         .find_map(|folders| planted_by(folders))
 }
 
-/// An empty list has no parts.
+/// An empty list has no components.
 fn planted_by(folders: &OsStr) -> Option<PathBuf> {
     let parts = folders.as_bytes().split(|byte| b":;".contains(byte)).filter(|_| !folders.is_empty());
     let relative = parts.map(|part| Path::new(OsStr::from_bytes(part))).filter(|part| part.is_relative());
@@ -37,12 +37,12 @@ fn planted_by(folders: &OsStr) -> Option<PathBuf> {
     })
 }
 
-/// Whether the loader takes files of this name, or looks into a folder of it.
+/// Whether the loader takes files of this name, or searches a folder of this name.
 fn is_taken(name: &OsStr) -> bool {
     name.as_bytes().windows(3).any(|part| part == b".so") || SUBFOLDERS.iter().any(|folder| name == *folder)
 }
 
-/// `glibc-hwcaps`, and what versions of glibc before 2.37 looked into.
+/// `glibc-hwcaps`, and the folders that glibc before 2.37 searched.
 const SUBFOLDERS: [&str; 9] =
     ["glibc-hwcaps", "tls", "x86_64", "haswell", "xeon_phi", "avx512_1", "aarch64", "atomics", "power9"];
 
@@ -73,9 +73,9 @@ mod tests {
         }
     }
 
-    /// Loads a vendor's library in a process of its own, which begins with this `LD_LIBRARY_PATH`
-    /// in a folder where somebody has put such libraries: the loader reads the variable once. The
-    /// libraries leave a file when they are loaded.
+    /// Loads a vendor's library in a separate process, which begins with this `LD_LIBRARY_PATH` in
+    /// a folder with planted libraries: the loader reads the variable once. The libraries leave a
+    /// file when they are loaded.
     #[test]
     fn no_library_is_loaded_from_the_current_folder() {
         const CHILD: &str = "PROBE_SYNC_TEST_OF_LOADER";

@@ -16,14 +16,14 @@ use crate::host::read_line;
 pub(crate) struct NeighbourTable {
     /// Neighbours in it.
     pub entries: u64,
-    /// Neighbours that found no place since the machine started.
+    /// Neighbours that did not fit since the machine started.
     pub overflows: u64,
-    /// The most that it takes.
+    /// Capacity.
     pub limit: u64,
 }
 
 impl NeighbourTable {
-    /// Asks the kernel; `None` in a network namespace, from which it cannot be seen.
+    /// Queries the kernel; `None` in a network namespace, from which the table is invisible.
     pub(crate) fn read() -> Option<Self> {
         let limit = read_line("/proc/sys/net/ipv4/neigh/default/gc_thresh3")?.parse().ok()?;
         let (entries, overflows) = parse(&fs::read_to_string("/proc/net/stat/arp_cache").ok()?)?;
@@ -31,7 +31,7 @@ impl NeighbourTable {
     }
 }
 
-/// What to look at when hosts do not answer, as the end of a sentence.
+/// What to check if hosts do not answer, as the end of a sentence.
 pub fn advice() -> String {
     let raise =
         "raise it on every host with `sysctl -w net.ipv4.neigh.default.gc_thresh3=65536`, and gc_thresh2 to half of it";
@@ -51,8 +51,8 @@ pub fn advice() -> String {
     }
 }
 
-/// Entries and overflows of `/proc/net/stat/arp_cache`: names in the first line, then a line per
-/// CPU, hexadecimal. The entries are counted once, the overflows by each CPU.
+/// Entries and overflows of `/proc/net/stat/arp_cache`: names in the first line, then one line per
+/// CPU, hexadecimal. Entries are counted once, overflows by each CPU.
 fn parse(text: &str) -> Option<(u64, u64)> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next()?.split_whitespace().collect();

@@ -14,32 +14,32 @@ use socket2::{Domain, Socket, Type};
 
 use crate::Error;
 
-/// Which timestamps an interface's driver says it can take.
+/// Which timestamps an interface's driver offers.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct TimestampingOffer {
-    /// The driver hands packets to the kernel's stamper as it sends them.
+    /// The driver passes packets to the kernel's timestamping as it sends them.
     pub(crate) kernel_transmit: bool,
-    /// The kernel stamps received packets.
+    /// The kernel timestamps received packets.
     pub(crate) kernel_receive: bool,
-    /// The interface stamps packets that it sends.
+    /// The interface timestamps packets that it sends.
     pub(crate) hardware_transmit: bool,
-    /// The interface stamps all packets that it receives, not only those of PTP.
+    /// The interface timestamps all packets that it receives, not only those of PTP.
     pub(crate) hardware_receive: bool,
     /// The interface's clock, `/dev/ptpN`.
     pub(crate) phc_index: Option<u32>,
 }
 
 impl TimestampingOffer {
-    /// True when hardware stamps in both directions can be put on the system clock.
+    /// True if hardware timestamps in both directions can be converted to the system clock.
     pub(crate) fn hardware_complete(&self) -> bool {
         self.hardware_transmit && self.hardware_receive && self.phc_index.is_some()
     }
 }
 
-/// Asks the driver of `interface` (`ETHTOOL_GET_TS_INFO`).
+/// Queries the driver of `interface` (`ETHTOOL_GET_TS_INFO`).
 ///
 /// # Errors
-/// When there is no such interface or its driver cannot be asked.
+/// Returns an error if there is no such interface or its driver cannot be queried.
 pub(crate) fn timestamping_offer(interface: &str) -> Result<TimestampingOffer, Error> {
     let mut info = TsInfo { command: ETHTOOL_GET_TS_INFO, ..TsInfo::default() };
     request(interface, libc::SIOCETHTOOL, &mut info).map_err(Error::system("query the interface's timestamping"))?;
@@ -57,10 +57,10 @@ pub(crate) fn timestamping_offer(interface: &str) -> Result<TimestampingOffer, E
     })
 }
 
-/// Makes the interface stamp every packet in both directions, if it does not already.
+/// Makes the interface timestamp every packet in both directions, if it does not already.
 ///
 /// # Errors
-/// Without `CAP_NET_ADMIN`, or when the driver refuses.
+/// Returns an error without `CAP_NET_ADMIN`, or if the driver refuses.
 pub(crate) fn enable_hardware_stamps(interface: &str) -> Result<(), Error> {
     let wanted = |config: &libc::hwtstamp_config| {
         config.tx_type == libc::HWTSTAMP_TX_ON as libc::c_int
@@ -95,8 +95,8 @@ struct TsInfo {
     rx_reserved: [u32; 3],
 }
 
-/// Plain data whose every bit pattern is valid and that the named requests read and write in full,
-/// not beyond.
+/// Plain data for which every bit pattern is valid and which the named requests read and write
+/// completely, not beyond.
 ///
 /// # Safety
 /// The size and layout must be those of the kernel's structure for the requests it is used with.
@@ -106,7 +106,7 @@ unsafe impl Payload for TsInfo {}
 // SAFETY: `libc` mirrors the kernel's structure, three words.
 unsafe impl Payload for libc::hwtstamp_config {}
 
-/// A request about an interface by its name.
+/// Issues a request about an interface by its name.
 fn request<T: Payload>(interface: &str, request: libc::c_ulong, payload: &mut T) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM.cloexec(), None)?;
     // SAFETY: `ifreq` is plain data for which all zeroes is a valid value.

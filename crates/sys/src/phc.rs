@@ -43,7 +43,7 @@ pub(crate) struct Phc {
     error_limit_ns: i64,
 }
 
-/// Readings one after the other, ns: system before, PHC, system after.
+/// Consecutive readings, ns: system before, PHC, system after.
 type Reader = dyn Fn() -> io::Result<Vec<[i64; 3]>> + Send;
 
 impl Phc {
@@ -78,8 +78,8 @@ impl Phc {
         Ok(phc)
     }
 
-    /// Takes another point when the last is older than [`PERIOD`]. A failure makes the conversion
-    /// go stale.
+    /// Takes another point if the last is older than [`PERIOD`]. A failure makes the conversion go
+    /// stale.
     pub(crate) fn refresh(&mut self) {
         let now = MonotonicClock.now();
         if now - self.sampled < PERIOD {
@@ -91,14 +91,14 @@ impl Phc {
         }
     }
 
-    /// A stamp of the interface on the system clock, wrong by at most [`Self::error_limit`]; None
-    /// where that cannot be promised.
+    /// Converts a timestamp of the interface to the system clock, wrong by at most
+    /// [`Self::error_limit`]; `None` if that cannot be guaranteed.
     pub(crate) fn to_system(&self, phc_ns: i64) -> Option<Timestamp<System>> {
         let (at, error_ns) = self.map.to_system(phc_ns)?;
         (error_ns <= self.error_limit_ns as f64).then_some(at)
     }
 
-    /// What every converted stamp of this clock is wrong by at most.
+    /// Largest error of every converted timestamp of this clock.
     pub(crate) fn error_limit(&self) -> Duration {
         Duration::from_ns(self.error_limit_ns)
     }
@@ -108,7 +108,7 @@ impl Phc {
     }
 }
 
-/// Asks the kernel for [`SAMPLES`] readings.
+/// Requests [`SAMPLES`] readings from the kernel.
 fn readings(device: &File) -> io::Result<Vec<[i64; 3]>> {
     // SAFETY: the structure is plain data for which all zeroes is a valid value; zero also selects
     // CLOCK_REALTIME.
@@ -129,12 +129,12 @@ struct Point {
     phc_ns: i64,
     /// System minus PHC.
     offset_ns: i64,
-    /// What the offset is wrong by at most: half the bracket, rounded up.
+    /// Largest error of the offset: half the bracket, rounded up.
     half_ns: i64,
 }
 
-/// `[system before, PHC, system after]` with the least distance between the system readings. A
-/// system clock that was set back in between has none.
+/// `[system before, PHC, system after]` with the smallest distance between the system readings.
+/// Readings across a backward step of the system clock are ignored.
 fn narrowest(triples: impl Iterator<Item = [i64; 3]>) -> Option<Point> {
     let bracket = |[before, _, after]: &[i64; 3]| after.saturating_sub(*before);
     let triple = triples.filter(|triple| bracket(triple) >= 0).min_by_key(bracket)?;
@@ -144,7 +144,7 @@ fn narrowest(triples: impl Iterator<Item = [i64; 3]>) -> Option<Point> {
 }
 
 /// Brackets may become this much wider than they were at the start, and a point as old as two
-/// periods, before stamps are withheld.
+/// periods, before timestamps are withheld.
 fn error_limit_ns(widest_ns: i64) -> i64 {
     2 * widest_ns + (WANDER * 2.0 * PERIOD.as_ns() as f64).ceil() as i64
 }
@@ -152,7 +152,7 @@ fn error_limit_ns(widest_ns: i64) -> i64 {
 struct PhcMap {
     points: VecDeque<Point>,
     rate: f64,
-    /// What the rate is wrong by at most.
+    /// Largest error of the rate.
     rate_error: f64,
 }
 
@@ -191,7 +191,7 @@ impl PhcMap {
         }
     }
 
-    /// The system time, and what it is wrong by at most.
+    /// The system time, and its largest error.
     fn to_system(&self, phc_ns: i64) -> Option<(Timestamp<System>, f64)> {
         let latest = self.points.back()?;
         if phc_ns.saturating_sub(latest.phc_ns).saturating_abs() > STALE_NS {
@@ -212,22 +212,23 @@ impl PhcMap {
     }
 }
 
-/// How often a conversion point is taken.
+/// Interval between conversion points.
 const PERIOD: Duration = Duration::from_ms(50);
 /// Points taken when a clock is opened.
 const START_POINTS: usize = 4;
 /// Readings per point.
 const SAMPLES: u32 = 5;
-/// Points kept: a second's worth.
+/// Points kept: one second's worth.
 const POINTS: usize = 21;
-/// How far from the latest point a stamp may lie, ns.
+/// Largest distance of a timestamp from the latest point, ns.
 const STALE_NS: i64 = 2_000_000_000;
-/// A clock that is read worse than this has stamps that are worth less than the kernel's, ns.
+/// If a clock's readings are less accurate than this, its timestamps are worse than the kernel's,
+/// ns.
 const WIDEST_HALF_NS: i64 = 10_000;
-/// How far the clocks' rates may wander from their mean of a second: what the watch of the system
-/// clock lets pass unseen.
+/// How far the rates of the clocks may wander from their mean over a second: what the watch of the
+/// system clock does not report.
 const WANDER: f64 = 3e-6;
-/// No clock's rate against another's is beyond this.
+/// Largest rate of any clock relative to another.
 const MAX_RATE: f64 = 500e-6;
 
 #[cfg(test)]
@@ -258,7 +259,7 @@ mod tests {
         check(&[(epoch, -37_000_000_000, 1)], epoch + 5, Some(epoch - 37_000_000_000 + 5));
     }
 
-    /// The tempting alternative is the bracket of the last point alone: it forgets the rate.
+    /// The tempting alternative is the bracket of the last point alone: it ignores the rate.
     #[test]
     fn half_the_bracket_and_the_age_of_the_point_are_in_the_error() {
         let error = |points: &[(i64, i64, i64)], at: i64| map(points).to_system(at).expect("fresh").1;
@@ -312,8 +313,8 @@ mod tests {
         assert_eq!(narrowest(std::iter::once([1000, 1000, 900])), None);
     }
 
-    /// A made clock whose truth is known: 37 s ahead and 40 ppm fast with a rate that swings by 2
-    /// ppm, read over a bus that takes 200 to 900 ns, nearly all of it on one side.
+    /// An artificial clock with known truth: 37 s ahead and 40 ppm fast with a rate that swings by
+    /// 2 ppm, read over a bus that takes 200 to 900 ns, nearly all of it on one side.
     #[test]
     fn every_stamp_of_a_made_clock_lies_within_the_stated_error() {
         let system = |phc_ns: i64| {

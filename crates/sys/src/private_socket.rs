@@ -23,10 +23,10 @@ use rustix::process::geteuid;
 
 use crate::fork;
 
-/// Listens under this name in an open folder; an accept does not wait.
+/// Listens under this name in an open folder; accepts do not block.
 ///
 /// # Errors
-/// Something of that name is there already, or the system refuses.
+/// Returns an error if the name exists already, or if the system refuses.
 pub fn listen(folder: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(short_path(&folder, name))?;
     let socket = fork::opened(|| socket(SocketFlags::NONBLOCK))?;
@@ -37,11 +37,11 @@ pub fn listen(folder: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<UnixList
     Ok(socket.into())
 }
 
-/// Connects to the socket of this name in an open folder, within `limit`; who listens there must be
-/// this user or root, or anybody where this user is root.
+/// Connects to the socket of this name in an open folder, within `limit`; the listener must be this
+/// user or root, or anybody if this user is root.
 ///
 /// # Errors
-/// Nobody listens, or another user does.
+/// Returns an error if there is no listener, or if it is another user.
 pub fn connect(folder: impl AsFd, name: impl AsRef<OsStr>, limit: Duration) -> io::Result<UnixStream> {
     // The folder stays open until the end: its number is part of the address.
     let address = SocketAddrUnix::new(short_path(&folder, name))?;
@@ -59,10 +59,10 @@ pub fn connect(folder: impl AsFd, name: impl AsRef<OsStr>, limit: Duration) -> i
     Ok(stream)
 }
 
-/// Whether the process at the other end is this user's or root's.
+/// Whether the process at the other end belongs to this user or root.
 ///
 /// # Errors
-/// The system does not say.
+/// Returns an error if the system does not tell.
 pub fn is_heard(stream: &UnixStream) -> io::Result<bool> {
     let peer = socket_peercred(stream)?.uid;
     Ok(peer == geteuid() || peer.is_root())
@@ -72,12 +72,12 @@ fn socket(flags: SocketFlags) -> rustix::io::Result<rustix::fd::OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)
 }
 
-/// The socket's path by the open folder.
+/// The path of the socket through the open folder.
 fn short_path(folder: impl AsFd, name: impl AsRef<OsStr>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd())).join(name.as_ref())
 }
 
-/// Askers that wait to be accepted.
+/// Clients that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 #[cfg(test)]

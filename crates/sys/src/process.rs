@@ -10,10 +10,10 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_par
 use crate::Error;
 
 /// Asks the kernel to end this process with `SIGTERM` when the thread that started it ends.
-/// `parent` is the id of the process that is expected to be the parent.
+/// `parent` is the process ID of the expected parent.
 ///
 /// # Errors
-/// When the system refuses, or the parent has ended already.
+/// Returns an error if the system refuses, or if the parent has ended already.
 pub fn end_with_parent(parent: u32) -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(Error::system("tie the process to its parent"))?;
     // It may have ended before the request: then no signal will ever come.
@@ -24,12 +24,12 @@ pub fn end_with_parent(parent: u32) -> Result<(), Error> {
     Err(Error::System { operation: "tie the process to its parent", source: std::io::ErrorKind::NotFound.into() })
 }
 
-/// Raises the process's limit of open files to `count`, or to its hard limit where that is lower.
-/// It is never lowered. For a program of its own: in somebody else's process a higher limit breaks
-/// what uses `select`.
+/// Raises the process's limit of open files to `count`, or to its hard limit if that is lower. It
+/// is never lowered. For separate programs only: in a foreign process a higher limit breaks code
+/// that uses `select`.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub fn allow_open_files(count: u64) -> Result<(), Error> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let most = maximum.map_or(count, |maximum| maximum.min(count));
@@ -40,11 +40,11 @@ pub fn allow_open_files(count: u64) -> Result<(), Error> {
     setrlimit(Resource::Nofile, raised).map_err(Error::system("raise the limit of open files"))
 }
 
-/// Keeps signals away from the calling thread and from those that it starts later: handlers run on
-/// the process's other threads. Signals of a fault of the thread itself come all the same.
+/// Blocks signals in the calling thread and in those it starts later: handlers run on other threads
+/// of the process. Signals for faults of the thread itself are still delivered.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub fn block_signals() -> Result<(), Error> {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset writes the whole set, sigdelset changes it; both fail only for bad
@@ -62,10 +62,9 @@ pub fn block_signals() -> Result<(), Error> {
     }
 }
 
-/// Does something that may make a file longer than this process's limit (RLIMIT_FSIZE,
-/// `ulimit -f`): that it fails is then all that happens, as on a full disk. By itself the system
-/// also sends the thread SIGXFSZ, which ends the process unless somebody has asked for another
-/// effect.
+/// Runs something that may make a file exceed this process's limit (RLIMIT_FSIZE, `ulimit -f`), so
+/// that it merely fails, as on a full disk. By default the system also sends the thread SIGXFSZ,
+/// which ends the process unless another action is set.
 pub fn without_size_signal<T>(write: impl FnOnce() -> T) -> T {
     let mut signal = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -89,6 +88,6 @@ pub fn without_size_signal<T>(write: impl FnOnce() -> T) -> T {
     done
 }
 
-/// What a thread brings upon itself: handlers that report crashes are to see it.
+/// Faults of the thread itself: handlers that report crashes must see them.
 const FAULTS: [libc::c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];

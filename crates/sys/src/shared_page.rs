@@ -33,10 +33,10 @@ unsafe impl Send for SharedPage {}
 unsafe impl Sync for SharedPage {}
 
 impl SharedPage {
-    /// A page of zeros that this process and its future children share.
+    /// Creates a page of zeros that this process and its future children share.
     ///
     /// # Errors
-    /// When the system has no memory for it.
+    /// Returns an error if the system has no memory for it.
     pub fn anonymous() -> Result<Self, Error> {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file =
@@ -45,20 +45,20 @@ impl SharedPage {
         Self::mapped(file, true)
     }
 
-    /// The first page of a file that is open for reading and writing and empty, which becomes as
-    /// long.
+    /// Maps the first page of an empty file that is open for reading and writing, and extends it to
+    /// that size.
     ///
     /// # Errors
-    /// When the file cannot be made so long or mapped, as on a full disk.
+    /// Returns an error if the file cannot be extended or mapped, as on a full disk.
     pub fn of_new_file(file: &File) -> Result<Self, Error> {
         reserve(file, PAGE_BYTES).map_err(Error::system("allocate a shared page"))?;
         Self::mapped(file, true)
     }
 
-    /// The first page of a file, for reading.
+    /// Maps the first page of a file, for reading.
     ///
     /// # Errors
-    /// When the file is shorter, or cannot be mapped.
+    /// Returns an error if the file is shorter, or cannot be mapped.
     pub fn of_file(file: &File) -> Result<Self, Error> {
         let length = file.metadata().map_err(Error::system("inspect a shared page"))?.len();
         if length < PAGE_BYTES as u64 {
@@ -102,12 +102,12 @@ impl Drop for SharedPage {
     }
 }
 
-/// Gives an empty file all its blocks, so that no store into a mapping of it ever meets a full
-/// disk, which ends the process by SIGBUS. A file system without fallocate(2) gets zeros, which has
-/// the same effect.
+/// Allocates all blocks of an empty file, so that no store into a mapping of it ever hits a full
+/// disk, which ends the process by SIGBUS. On a file system without fallocate(2) zeros are written,
+/// which has the same effect.
 ///
 /// # Errors
-/// When there is no room.
+/// Returns an error if there is no room.
 pub fn reserve(file: &File, bytes: usize) -> std::io::Result<()> {
     match without_size_signal(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes as u64)) {
         Ok(()) => Ok(()),

@@ -12,20 +12,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::interfaces::address_towards;
 
-/// Who is at the other end of a TCP connection.
+/// The other end of a TCP connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A process of this host, whose socket belongs to this user.
     User(u32),
-    /// A process of this host that has closed its end. The kernel no longer knows whose it was,
+    /// A process of this host that has closed its end. The kernel no longer knows its user,
     /// although what it sent can still be read.
     Gone,
     /// Another host or network namespace, or one that the kernel's table does not show.
     Elsewhere,
 }
 
-/// Who has the socket whose own address is `peer` and which is connected to `own`, the address of
-/// this process's end.
+/// Returns the owner of the socket whose own address is `peer` and which is connected to `own`, the
+/// address of this process's end.
 pub fn at(peer: SocketAddr, own: SocketAddr) -> Peer {
     let [wanted, reversed] = [[peer, own], [own, peer]].map(|ends| ends.map(canonical));
     let mut is_listed = false;
@@ -41,8 +41,8 @@ pub fn at(peer: SocketAddr, own: SocketAddr) -> Peer {
     if is_listed && is_of_this_host(wanted[0]) { Peer::Gone } else { Peer::Elsewhere }
 }
 
-/// Both ends of a connection, and the user of the socket that has it:
-/// `sl local remote state queues timer retransmits uid timeouts inode …`.
+/// Both ends of a connection, and the user of its socket: `sl local remote state queues timer
+/// retransmits uid timeouts inode …`.
 fn entry(line: &str) -> Option<([SocketAddr; 2], Option<u32>)> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let ends = [address(words.next()?)?, address(words.next()?)?];
@@ -73,7 +73,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(canonical(SocketAddr::new(ip, port)))
 }
 
-/// An address of IPv4 as such, also on a socket of both families.
+/// An IPv4 address as such, also on a socket of both families.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

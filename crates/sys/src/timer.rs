@@ -29,13 +29,13 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer that is not set.
+    /// Creates a timer that is not set.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// Returns an error if the process is out of descriptors.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O enabled.
+    /// Panics outside of a tokio runtime with I/O enabled.
     pub fn new() -> Result<Self, Error> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor =
@@ -47,10 +47,10 @@ impl Timer {
         Ok(Self { descriptor, armed: None })
     }
 
-    /// Sets the timer to `deadline`, or stops it. Costs nothing when it is set so already.
+    /// Sets the timer to `deadline`, or stops it. Costs nothing if it is already set so.
     ///
     /// # Errors
-    /// Only when the system refuses what it has granted before.
+    /// Returns an error only if the system refuses what it has granted before.
     pub fn set(&mut self, deadline: Option<Timestamp<Monotonic>>) -> Result<(), Error> {
         if self.armed == deadline {
             return Ok(());
@@ -64,11 +64,11 @@ impl Timer {
         Ok(())
     }
 
-    /// Waits until the deadline has passed; for ever when the timer is stopped. Can be dropped and
+    /// Waits until the deadline has passed; for ever if the timer is stopped. Can be dropped and
     /// called again. Returns at once while a passed deadline is still set.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// Returns an error if the runtime is shutting down.
     pub async fn expired(&self) -> Result<(), Error> {
         loop {
             if self.armed.is_some_and(|deadline| MonotonicClock.now() >= deadline) {
@@ -98,12 +98,12 @@ impl Timer {
     }
 }
 
-/// Sleeps until something was written into a pipe or its writing end is closed, at most for
-/// `limit`; true when it is so. A signal that this thread handles ends the sleep early, so that
-/// whoever waits for a flag that a handler raises need not look for it often.
+/// Sleeps until something is written into a pipe or its writing end is closed, at most for `limit`;
+/// returns true if that happened. A signal that this thread handles ends the sleep early, so that a
+/// flag set by a handler need not be polled often.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub fn sleep_unless_told(pipe: BorrowedFd<'_>, limit: std::time::Duration) -> Result<bool, Error> {
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     let mut set = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];
@@ -114,11 +114,11 @@ pub fn sleep_unless_told(pipe: BorrowedFd<'_>, limit: std::time::Duration) -> Re
     }
 }
 
-/// Lets the kernel delay this thread's sleeps by at most 1 µs (50 µs is usual). A timerfd is exact
-/// without it; sleeps in `poll`, futexes and the like are not.
+/// Lets the kernel delay this thread's sleeps by at most 1 µs (the default is 50 µs). A timerfd is
+/// exact without it; sleeps in `poll`, futexes and the like are not.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub fn reduce_timer_slack() -> Result<(), Error> {
     const ONE_MICROSECOND: Option<NonZeroU64> = NonZeroU64::new(1_000);
     rustix::thread::set_current_timer_slack(ONE_MICROSECOND).map_err(Error::system("set the timer slack"))
@@ -127,7 +127,7 @@ pub fn reduce_timer_slack() -> Result<(), Error> {
 /// The calling thread's timer slack, ns.
 ///
 /// # Errors
-/// When the system refuses.
+/// Returns an error if the system refuses.
 pub(crate) fn timer_slack_ns() -> Result<u64, Error> {
     rustix::thread::current_timer_slack().map_err(Error::system("read the timer slack"))
 }

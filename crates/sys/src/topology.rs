@@ -15,25 +15,26 @@ use serde::Serialize;
 
 use crate::host::{parse_cpu_list, read_line};
 
-/// What the host is made of. A count that the system does not tell is 0.
+/// Topology of the host. A count that the system does not tell is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Topology {
-    /// Who counted: `"hwloc"` or `"sysfs"`.
+    /// Source: `"hwloc"` or `"sysfs"`.
     pub source: &'static str,
     /// Processor packages.
     pub packages: usize,
     /// Cores.
     pub cores: usize,
-    /// Logical CPUs that are switched on.
+    /// Logical CPUs that are online.
     pub logical_cpus: usize,
-    /// Memory nodes.
+    /// NUMA nodes.
     pub numa_nodes: usize,
-    /// Levels from the outside in, each with its count, as `"Package ×1"`; caches only with hwloc.
+    /// Levels from the outside in, each with its count, for example `"Package ×1"`; caches only
+    /// with hwloc.
     pub levels: Vec<String>,
 }
 
 impl Topology {
-    /// This host.
+    /// Detects the topology of this host.
     pub fn detect() -> Self {
         let counted = Self::from_sysfs(Path::new("/sys/devices/system"));
         #[cfg(feature = "hwloc")]
@@ -67,7 +68,7 @@ impl Topology {
     }
 }
 
-/// libhwloc's count; memory nodes are not a level of its tree, so the kernel's count stands for
+/// libhwloc's counts; NUMA nodes are not a level of its tree, so the kernel's count is used for
 /// them.
 #[cfg(feature = "hwloc")]
 fn with_hwloc(numa_nodes: usize) -> Option<Topology> {

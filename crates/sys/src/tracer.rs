@@ -35,7 +35,7 @@ use crate::library_path;
 use crate::tracer_callback::{Callback, ReadTracerClock, name_problem};
 use crate::{BootClock, Error, MonotonicClock, NARROW_BRACKET, RawClock, Tsc, read_pair};
 
-/// The tracer clocks by name.
+/// Names of tracer clocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TracerClockName {
     /// `CLOCK_MONOTONIC`.
@@ -46,14 +46,14 @@ pub enum TracerClockName {
     Boottime,
     /// The CPU's time-stamp counter.
     Tsc,
-    /// What rocprofiler-sdk stamps with.
+    /// The clock of rocprofiler-sdk's timestamps.
     Rocprofiler,
-    /// What CUPTI stamps with.
+    /// The clock of CUPTI's timestamps.
     Cupti,
 }
 
 impl TracerClockName {
-    /// All of them, with their names in configurations and files.
+    /// All clocks, with their names in configurations and files.
     pub const ALL: [(&'static str, Self); 6] = [
         ("monotonic", Self::Monotonic),
         ("monotonic_raw", Self::MonotonicRaw),
@@ -77,7 +77,7 @@ pub struct TracerClock {
     reason: String,
 }
 
-/// Where the readings come from.
+/// Source of the readings.
 #[derive(Clone, Debug)]
 enum Source {
     Monotonic,
@@ -105,7 +105,7 @@ impl TracerClock {
     /// `CALIBRATION`).
     ///
     /// # Errors
-    /// [`Error::TracerClock`] names the clock and says what is missing.
+    /// [`Error::TracerClock`] naming the clock and what is missing.
     pub fn open(name: TracerClockName) -> Result<Self, Error> {
         let refuse = |reason: String| Error::TracerClock { name: name.as_str().into(), reason };
         let source = match name {
@@ -125,11 +125,11 @@ impl TracerClock {
         Self { name: name.as_str().into(), source, reason: "set in the configuration".into() }.proven()
     }
 
-    /// A clock that `read` tells the time of, ns, under a name of the caller's choice. Pairs of a
-    /// clock that goes by one of the names above are taken for that clock's by readers.
+    /// Creates a clock whose time `read` returns, ns, under a name chosen by the caller. Readers
+    /// take pairs of a clock with one of the names above for pairs of that clock.
     ///
     /// # Errors
-    /// [`Error::TracerClock`] when the name is unusable or the first reading fails.
+    /// [`Error::TracerClock`] if the name is invalid or the first reading fails.
     pub fn of_callback(
         name: &str,
         read: impl Fn() -> Result<i64, String> + Send + Sync + 'static,
@@ -140,9 +140,9 @@ impl TracerClock {
     /// As [`TracerClock::of_callback`], for a C function.
     ///
     /// # Safety
-    /// `read` may be called with `user_data` from any thread, also from several at once, until this
-    /// clock and all clones of it are dropped (a run drops its own when it ends), does not unwind,
-    /// and writes nothing but the one number through its pointer.
+    /// `read` must be callable with `user_data` from any thread, also from several at once, until
+    /// this clock and all clones of it are dropped (a run drops its own when it ends); it must not
+    /// unwind, and must write nothing but the one number through its pointer.
     ///
     /// # Errors
     /// As [`TracerClock::of_callback`].
@@ -159,36 +159,36 @@ impl TracerClock {
     }
 
     /// A library may load and still refuse to tell the time (no driver, no device); that must show
-    /// now. The first call may also take long, because the library sets itself up in it.
+    /// now. The first call may also take long, because the library initialises itself in it.
     fn proven(self) -> Result<Self, Error> {
         self.now()?;
         Ok(self)
     }
 
-    /// The same clock, chosen for this reason.
+    /// The same clock, with the reason for choosing it.
     pub(crate) fn because(self, reason: String) -> Self {
         Self { reason, ..self }
     }
 
-    /// Its name in files.
+    /// Name in files.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why it is this clock.
+    /// Why this clock was chosen.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Whether another process that opens a clock of this name has the same one until the machine
-    /// starts anew. A counter's rate is calibrated by each process, and what a library or a caller
-    /// tells may begin with the process.
+    /// Whether another process that opens a clock of this name gets the same one until the machine
+    /// reboots. The rate of a counter is calibrated by each process, and the clock of a library or
+    /// caller may begin with the process.
     pub fn outlives_process(&self) -> bool {
         matches!(self.source, Source::Monotonic | Source::MonotonicRaw | Source::Boottime)
     }
 
-    /// What this process's time namespace adds to the clock, ns. Processes of other namespaces see
-    /// it without that.
+    /// Offset that this process's time namespace adds to the clock, ns. Processes in other
+    /// namespaces see the clock without it.
     pub fn namespace_ns(&self) -> i64 {
         let namespace = host::time_namespace();
         match &self.source {
@@ -209,10 +209,10 @@ impl TracerClock {
         }
     }
 
-    /// The present reading.
+    /// Returns the present reading.
     ///
     /// # Errors
-    /// [`Error::TracerClock`] when the vendor's library or the caller's function fails; the other
+    /// [`Error::TracerClock`] if the vendor's library or the caller's function fails; the other
     /// clocks never do.
     pub fn now(&self) -> Result<Timestamp<Tracer>, Error> {
         let ns = match &self.source {
@@ -260,7 +260,7 @@ impl TracerClock {
     }
 }
 
-/// Whether this process has a vendor's library loaded already.
+/// Whether this process has already loaded a vendor's library.
 pub(crate) fn is_loaded(name: TracerClockName) -> bool {
     let libraries = match name {
         TracerClockName::Rocprofiler => ROCPROFILER.libraries,
@@ -270,7 +270,7 @@ pub(crate) fn is_loaded(name: TracerClockName) -> bool {
     open_library_with(libraries, libc::RTLD_NOW | libc::RTLD_NOLOAD).is_some()
 }
 
-/// How long a tick of the counter is, as a binary fraction: exact, and the same for every reading.
+/// Length of a tick of the counter as a binary fraction: exact, and the same for every reading.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct TickRate {
     /// ns per tick times 2^[`RATE_BITS`].
@@ -302,7 +302,7 @@ impl TickRate {
             .ok_or_else(|| format!("the TSC made an implausible {ticks} ticks in {ns} ns"))
     }
 
-    /// Saturates beyond the year 2262 of a counter that started in 1970.
+    /// Saturates beyond the year 2262 for a counter that started in 1970.
     fn to_ns(self, ticks: u64) -> i64 {
         i64::try_from((u128::from(ticks) * u128::from(self.scaled)) >> RATE_BITS).unwrap_or(i64::MAX)
     }
@@ -312,16 +312,15 @@ impl TickRate {
     }
 }
 
-/// A vendor's library and the function in it that tells the time.
+/// A vendor's library and its function that returns the time.
 struct Vendor {
-    /// File names, the best first; the loader looks for plain names where `LD_LIBRARY_PATH` and its
-    /// cache say.
+    /// File names, best first; the loader searches `LD_LIBRARY_PATH` and its cache for plain names.
     libraries: &'static [&'static CStr],
     function: &'static CStr,
     advice: &'static str,
 }
 
-/// The C signature that both vendors' functions share: a status, 0 for success, and the time in ns
+/// The C signature shared by both vendors' functions: a status, 0 for success, and the time in ns
 /// through the pointer.
 type ReadTime = unsafe extern "C" fn(*mut u64) -> c_int;
 
@@ -365,7 +364,7 @@ impl VendorFunction {
     }
 }
 
-/// The first library of the list that is loaded already, else the first that can be loaded.
+/// The first library of the list that is already loaded, otherwise the first that can be loaded.
 fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
     if let Some(handle) = open_library_with(names, libc::RTLD_NOW | libc::RTLD_NOLOAD) {
         return Ok(handle);
@@ -384,7 +383,7 @@ fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
     Err(format!("cannot load any of {} ({})", shown.join(", "), last_loader_error()))
 }
 
-/// The first library of the list that the loader gives out under these flags.
+/// The first library of the list that the loader returns with these flags.
 fn open_library_with(names: &[&CStr], flags: c_int) -> Option<*mut c_void> {
     names.iter().find_map(|name| {
         // SAFETY: the name is a C string. Loading runs the library's initialisers; these are the
@@ -395,7 +394,7 @@ fn open_library_with(names: &[&CStr], flags: c_int) -> Option<*mut c_void> {
     })
 }
 
-/// What the loader said last; its text belongs to the calling thread.
+/// The loader's last error; its text belongs to the calling thread.
 fn last_loader_error() -> String {
     // SAFETY: dlerror has no preconditions.
     let text = unsafe { libc::dlerror() };
@@ -422,7 +421,8 @@ const ROCPROFILER: Vendor = Vendor {
         CLOCK_BOOTTIME, so the tracer clock boottime works without it",
 };
 
-/// Whether there is a driver that CUPTI can ask: of a server or workstation, under WSL, on a board.
+/// Whether there is a driver that CUPTI can use: of a server or workstation, under WSL, or on an
+/// embedded board.
 fn has_nvidia_driver() -> bool {
     ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap"].iter().any(|device| Path::new(device).exists())
 }
@@ -444,14 +444,14 @@ const CUPTI: Vendor = Vendor {
     advice: "install CUPTI, part of the CUDA toolkit, or add its lib64 directory to LD_LIBRARY_PATH",
 };
 
-/// What the bracket of a snapshot must stay below; a wider one is worth less than the clocks' own
-/// disagreement.
+/// Largest bracket of a snapshot; a wider one is worse than the disagreement of the clocks
+/// themselves.
 pub const SNAPSHOT_BRACKET: Duration = Duration::from_us(5);
 
 /// How long the rate of the counter is measured.
 const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Bits after the point of a tick's length: 2^-48 relative to ticks of 0.3 ns loses a second in a
+/// Fractional bits of a tick's length: 2^-48 relative to ticks of 0.3 ns loses a second in a
 /// million years.
 const RATE_BITS: u32 = 48;
 

@@ -34,8 +34,8 @@ impl Callback {
     }
 
     /// # Safety
-    /// `read` may be called with `user_data` from any thread, also from several at once, for as
-    /// long as this or a clone of it lives, and writes nothing but the one number.
+    /// `read` must be callable with `user_data` from any thread, also from several at once, for as
+    /// long as this or a clone of it lives, and must write nothing but the one number.
     pub(crate) unsafe fn of_c(read: ReadTracerClock, user_data: *mut c_void) -> Self {
         let function = CFunction { read, user_data };
         Self::new(move || function.call())
@@ -66,7 +66,7 @@ impl CFunction {
     }
 }
 
-/// A name that files and messages can bear: what is said of it otherwise.
+/// Returns what is wrong with a name that files and messages cannot contain.
 pub(crate) fn name_problem(name: &str) -> Option<String> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
     let usable = (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(plain) && !RESERVED.contains(&name);
@@ -76,7 +76,7 @@ pub(crate) fn name_problem(name: &str) -> Option<String> {
     })
 }
 
-/// What readers of the pairs take.
+/// Longest name that readers of the pairs accept.
 const LONGEST_NAME: usize = 64;
-/// Settings that name no clock.
+/// Settings that do not name a clock.
 const RESERVED: [&str; 2] = ["auto", "none"];

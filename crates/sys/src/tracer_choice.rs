@@ -21,17 +21,17 @@ use crate::tracer::is_loaded;
 use crate::{Error, TracerClock, TracerClockName};
 
 impl TracerClock {
-    /// Opens the clock that traces on this host are likely to be on; [`TracerClock::reason`] says
+    /// Opens the clock that traces on this host are most likely on; [`TracerClock::reason`] says
     /// why.
     ///
     /// # Errors
-    /// When not even the clock that every system has can be read.
+    /// Returns an error if not even the clock that every system has can be read.
     pub fn open_auto() -> Result<Self, Error> {
         open(&Sight::of_this_host(), Self::open)
     }
 }
 
-/// What can be seen on a host.
+/// What is visible on a host.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct Sight {
     rocprofiler_loaded: bool,
@@ -68,8 +68,8 @@ impl Sight {
     }
 }
 
-/// A guess must not keep a run from starting: where the clock cannot be opened it is the one that
-/// every system has.
+/// A guess must not prevent a run from starting: if the clock cannot be opened, the one that every
+/// system has is used.
 fn open(sight: &Sight, open: impl Fn(TracerClockName) -> Result<TracerClock, Error>) -> Result<TracerClock, Error> {
     let (name, why) = sight.choice();
     match open(name) {

@@ -22,44 +22,43 @@ use rusqlite::vtab::{
 };
 use rusqlite::{Connection, Error, Result};
 
-/// What hands out the rows of a table.
+/// Provides the rows of a table.
 pub trait Source: Send + Sync + 'static {
     /// `CREATE TABLE x(…)`: names and types of the columns.
     fn definition(&self) -> String;
 
-    /// How rows would be found. `equal` are columns, by number, of which the value is going to be
-    /// given; one may be there twice. `used` has a bit for each column that is asked for, and the
-    /// highest stands for all from the 64th on.
+    /// Plans how to find rows. `equal` are columns, by number, whose value will be given; a column
+    /// may occur twice. `used` has a bit for each requested column, and the highest bit stands for
+    /// all from the 64th on.
     fn plan(&self, equal: &[usize], used: u64) -> Plan;
 
-    /// What hands them out, not begun.
+    /// Returns an iterator over the rows, not begun.
     fn rows(self: Arc<Self>) -> Box<dyn Rows>;
 }
 
-/// How rows would be found.
+/// A plan for finding rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Which of the equalities are made use of, by place in what was given, in the order in which
-    /// their values are wanted.
+    /// The equalities that are used, by index, in the order in which their values are wanted.
     pub equal: Vec<usize>,
-    /// Which of these SQLite need not evaluate again, by place in `equal`: the rows meet them,
+    /// Those that SQLite need not evaluate again, by index in `equal`: the rows satisfy them,
     /// whatever type the value has.
     pub exact: Vec<usize>,
-    /// What [`Rows::begin`] is told.
+    /// The text passed to [`Rows::begin`].
     pub text: String,
-    /// How many rows that gives, about.
+    /// Approximate number of rows.
     pub rows: i64,
-    /// What it costs, in steps of a search, about.
+    /// Approximate cost, in steps of a search.
     pub cost: f64,
 }
 
-/// Rows being handed out.
+/// An iterator over rows.
 pub trait Rows {
-    /// Begins anew, as the plan's text says, with the values of its equalities.
+    /// Starts again according to the text of the plan, with the values of its equalities.
     ///
     /// # Errors
-    /// What the rows come from cannot be read; the text of [`Error::ModuleError`] ends the
-    /// statement.
+    /// Returns an error if the source of the rows cannot be read; the text of
+    /// [`Error::ModuleError`] ends the statement.
     fn begin(&mut self, plan: &str, values: &[ValueRef<'_>]) -> Result<()>;
 
     /// Goes to the next row.
@@ -68,25 +67,25 @@ pub trait Rows {
     /// As [`Self::begin`].
     fn advance(&mut self) -> Result<()>;
 
-    /// Whether there is no row any more.
+    /// Whether there are no more rows.
     fn ended(&self) -> bool;
 
-    /// A cell of the row at hand.
+    /// A cell of the current row.
     fn cell(&self, column: usize) -> ValueRef<'_>;
 
-    /// The number of the row at hand: no other row of the table has it, and it has no other,
-    /// however it was found. Where conditions are joined by OR, SQLite looks for the rows of each,
-    /// and takes those of one number for one row.
+    /// The number of the current row, unique in the table and the same however the row was found.
+    /// If conditions are joined by OR, SQLite finds the rows of each condition, and treats rows
+    /// with the same number as one.
     ///
     /// # Errors
-    /// It has none.
+    /// Returns an error if it has none.
     fn number(&self) -> Result<i64>;
 }
 
-/// Makes a table of a connection out of a source.
+/// Creates a table of a connection from a source.
 ///
 /// # Errors
-/// The name is taken, or the definition is none.
+/// Returns an error if the name is taken, or if the definition is invalid.
 pub fn create(connection: &Connection, name: &str, source: Arc<dyn Source>) -> Result<()> {
     const MODULE: Module<'static, Table> = Module::read_only_module();
     connection.create_module(name, &MODULE, Some(source))?;
@@ -94,10 +93,10 @@ pub fn create(connection: &Connection, name: &str, source: Arc<dyn Source>) -> R
     connection.execute_batch(&format!("CREATE VIRTUAL TABLE {quoted} USING {quoted}"))
 }
 
-/// A table as SQLite wants it.
+/// A table in the form that SQLite expects.
 #[repr(C)]
 struct Table {
-    /// SQLite's own; first.
+    /// SQLite's own part; must be first.
     base: sqlite3_vtab,
     source: Arc<dyn Source>,
 }
@@ -152,10 +151,10 @@ impl CreateVTab<'_> for Table {
     const KIND: VTabKind = VTabKind::Default;
 }
 
-/// A place in a table as SQLite wants it.
+/// A cursor in the form that SQLite expects.
 #[repr(C)]
 struct Cursor {
-    /// SQLite's own; first.
+    /// SQLite's own part; must be first.
     base: sqlite3_vtab_cursor,
     rows: Box<dyn Rows>,
 }
@@ -188,7 +187,7 @@ unsafe impl VTabCursor for Cursor {
 mod tests {
     use super::*;
 
-    /// The squares below a hundred; `n` is looked up, and so is `square`.
+    /// The squares below a hundred; both `n` and `square` can be looked up.
     struct Squares;
 
     struct Counting {

@@ -26,11 +26,10 @@ use probe_sync_time::{Duration, Edge, Exchange, StampSource, System, Timestamp};
 use super::joining::EdgeLine;
 use super::svm::{self, Point, Units};
 
-/// The baselines' free parameters.
+/// Free parameters of the baselines.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// Largest change of a coded pair's gap that Huygens' filter lets pass with hardware stamps,
-    /// ns.
+    /// Largest change of a coded pair's gap that Huygens' filter accepts with hardware stamps, ns.
     pub huygens_hardware_ns: f64,
     /// The same with kernel and user stamps, ns.
     pub huygens_software_ns: f64,
@@ -72,12 +71,12 @@ pub(super) fn mean(window: &EdgeWindow<'_>) -> Option<EdgeLine> {
     Some(edge_line(window, base, line))
 }
 
-/// How far a baseline's free choices go.
+/// Variants of a baseline.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     /// As described by its authors.
     Plain,
-    /// With the choices that serve it best.
+    /// With the most favourable parameters.
     Tuned,
 }
 
@@ -86,8 +85,8 @@ pub(super) fn svm(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning) ->
     classified(window, units(window, version, tuning), |_| true)
 }
 
-/// Pairs that kept their gap, soft-margin classifier; None where fewer than [`PAIRS_MIN`] pairs of
-/// a direction are left.
+/// Pairs that kept their gap, soft-margin classifier; `None` if fewer than [`PAIRS_MIN`] pairs of a
+/// direction are left.
 pub(super) fn huygens(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning) -> Option<EdgeLine> {
     let tolerance_ns = tuning.tolerance_ns(window.exchanges.first()?.stamp);
     classified(window, units(window, version, tuning), |change| change.as_ns_f64().abs() <= tolerance_ns)
@@ -116,22 +115,22 @@ fn classified(window: &EdgeWindow<'_>, units: Units, keeps: impl Fn(Duration) ->
     Some(edge_line(window, base, svm::line(&forward, &reverse, units)?))
 }
 
-/// The exchange of smallest round trip in one window of one edge.
+/// The exchange with the smallest round trip in one window of one edge.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Fastest {
     /// Midway between its packets, ns on the source's clock.
     at_ns: i64,
-    /// offset_dst − offset_src then, ns.
+    /// offset_dst − offset_src at that time, ns.
     theta_ns: f64,
 }
 
-/// The exchange of smallest round trip.
+/// Returns the exchange with the smallest round trip.
 pub(super) fn fastest(window: &EdgeWindow<'_>) -> Option<Fastest> {
     window.exchanges.iter().map(round_trip).min_by_key(|(time, _)| *time).map(|(_, middle)| middle)
 }
 
-/// The line of one window alone: through the smallest round trip, with the slope between those of
-/// the two halves.
+/// Returns the line of one window alone: through the smallest round trip, with the slope between
+/// those of the two halves.
 pub(super) fn ntp(window: &EdgeWindow<'_>) -> Option<EdgeLine> {
     let (early, late): (Vec<Exchange>, Vec<Exchange>) =
         window.exchanges.iter().partition(|exchange| round_trip(exchange).1.at_ns < window.midpoint.as_ns());
@@ -150,7 +149,7 @@ pub(super) fn ntp(window: &EdgeWindow<'_>) -> Option<EdgeLine> {
     })
 }
 
-/// The faster packet of each direction of an exchange makes its round trip.
+/// The round trip of an exchange consists of the faster packet of each direction.
 fn round_trip(exchange: &Exchange) -> (Duration, Fastest) {
     let (forward, reverse) = (exchange.forward(), exchange.reverse());
     let up = if forward[1].1 < forward[0].1 { forward[1] } else { forward[0] };
@@ -160,8 +159,9 @@ fn round_trip(exchange: &Exchange) -> (Duration, Fastest) {
     (up.1 - down.1, Fastest { at_ns, theta_ns })
 }
 
-/// The line between the two samples of an edge nearest to `midpoint_ns`, one on each side where
-/// there is; None with fewer than two samples in the whole run. `samples` are in order of time.
+/// Returns the line between the two samples of an edge nearest to `midpoint_ns`, one on each side
+/// if possible; `None` with fewer than two samples in the whole run. `samples` are in order of
+/// time.
 pub(super) fn between(edge: Edge, midpoint_ns: i64, samples: &[Fastest]) -> Option<EdgeLine> {
     let after = samples.partition_point(|sample| sample.at_ns <= midpoint_ns);
     let second = after.clamp(1, samples.len().saturating_sub(1).max(1));
@@ -174,7 +174,7 @@ pub(super) fn between(edge: Edge, midpoint_ns: i64, samples: &[Fastest]) -> Opti
 
 type Packet = (Timestamp<System>, Duration);
 
-/// Subtracted from all differences so that they are small.
+/// Subtracted from all differences to keep them small.
 fn base(window: &EdgeWindow<'_>) -> Option<i64> {
     window.exchanges.first().map(|exchange| exchange.forward()[0].1.as_ns())
 }
@@ -187,17 +187,17 @@ fn edge_line(window: &EdgeWindow<'_>, base: i64, (intercept, slope): (f64, f64))
     EdgeLine { edge: window.edge, midpoint_ns: window.midpoint.as_ns(), alpha: slope, beta_ns: base as f64 + intercept }
 }
 
-/// A millisecond is little against any window.
+/// A millisecond is small compared with any window.
 const FREE_SLOPE_NS: f64 = 1e6;
 
-/// Glitched stamps can make a round trip of nothing or less.
+/// Glitched stamps can result in a round trip of zero or less.
 const UNIT_NS_MIN: f64 = 1.0;
 
 /// Beyond a second the unit says nothing about a network.
 const UNIT_NS_MAX: f64 = 1e9;
 
-/// Fewest pairs per direction that make a line. Two suffice for one, but a better node remains
-/// without that edge; eight left most nodes without any edge at load 0.8.
+/// Fewest pairs per direction for a line. Two would suffice, but a node is better off without such
+/// an edge; eight left most nodes without any edge at load 0.8.
 const PAIRS_MIN: usize = 4;
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ use std::collections::VecDeque;
 use probe_sync_estimate::graph::linear::{Laplacian, Link};
 use probe_sync_time::{Edge, NodeId};
 
-/// What a baseline says about one edge in one window.
+/// Line of a baseline for one edge in one window.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct EdgeLine {
     pub(super) edge: Edge,
-    /// Where x = 0 is, ns on the source's clock.
+    /// Time of x = 0, ns on the source's clock.
     pub(super) midpoint_ns: i64,
     /// ns per ns of the source's clock.
     pub(super) alpha: f64,
@@ -28,27 +28,27 @@ pub(super) struct EdgeLine {
     pub(super) beta_ns: f64,
 }
 
-/// How edges become nodes.
+/// How to combine edges into node offsets.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Joining {
-    /// Along the tree of fewest hops from the reference; of equals the edge that comes first.
+    /// Along the tree of fewest hops from the reference; among equal edges the first one.
     Tree,
     /// Unweighted least squares over all edges.
     LeastSquares,
 }
 
-/// Whose offsets are wanted, and when.
+/// The nodes and the time of the wanted offsets.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Instant {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub(super) nodes: usize,
     /// The node whose offset is zero.
     pub(super) reference: NodeId,
-    /// What the reference's clock reads, ns.
+    /// Reading of the reference clock, ns.
     pub(super) midpoint_ns: i64,
 }
 
-/// Offset of every node from the reference at an instant; None where no edge leads to.
+/// Offset of every node from the reference at an instant; `None` if no edges lead to it.
 pub(super) fn join(instant: Instant, lines: &[EdgeLine], joining: Joining) -> Vec<Option<f64>> {
     let along_tree = along_tree(instant, lines);
     match joining {
@@ -58,7 +58,7 @@ pub(super) fn join(instant: Instant, lines: &[EdgeLine], joining: Joining) -> Ve
 }
 
 /// Least-squares potentials of `values` on `edges` with the reference at zero; every node must be
-/// joined to it or stays at zero.
+/// connected to it or stays at zero.
 pub(crate) fn potentials(nodes: usize, reference: NodeId, edges: &[(usize, usize)], values: &[f64]) -> Vec<f64> {
     let mut fixed = vec![true; nodes];
     for &(from, to) in edges {
@@ -105,7 +105,7 @@ fn along_tree(instant: Instant, lines: &[EdgeLine]) -> Vec<Option<f64>> {
     offsets
 }
 
-/// The tree's offsets plus the least-squares solution of what the edges still disagree by.
+/// The tree's offsets plus the least-squares solution of the remaining disagreement of the edges.
 fn corrected(along_tree: &[Option<f64>], instant: Instant, lines: &[EdgeLine]) -> Vec<Option<f64>> {
     let mut edges = Vec::with_capacity(lines.len());
     let mut left = Vec::with_capacity(lines.len());
@@ -129,7 +129,7 @@ fn moved(line: &EdgeLine, reference_midpoint_ns: i64, source_offset: f64) -> f64
 /// Far below a picosecond for graphs of thousands of nodes.
 const TOLERANCE_NS: f64 = 1e-6;
 
-/// Conjugate gradients end after as many steps as unknowns but for rounding.
+/// Conjugate gradients take as many steps as there are unknowns, apart from rounding.
 const STEPS_PER_NODE: usize = 4;
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
 
     const MIDPOINT_NS: i64 = 1_790_000_000_000_000_000;
 
-    /// Lines of unit rate error 1 ppm per step of node number, so that moving them matters.
+    /// Lines with a rate error of 1 ppm per step of node number, so that moving them matters.
     fn line(src: u32, dst: u32, beta_ns: f64, misplaced_ns: i64) -> EdgeLine {
         let alpha = 1e-6;
         let beta_ns = beta_ns + alpha * misplaced_ns as f64;

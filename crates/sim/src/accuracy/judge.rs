@@ -8,12 +8,13 @@ use crate::runs::rounds::{HandOver, Rounds};
 use crate::runs::simulation::Simulation;
 use crate::scenario::Scenario;
 
-/// Simulates one seed and judges all methods of the plan; `goes_on` hears which share of the time
-/// is over, 0 to 1, and answers whether to go on; None when it said no. `hand_over` says whether a
-/// window is solved beside the simulation of the next; it changes no figure.
+/// Simulates one seed and judges all methods of the plan. `goes_on` is told the completed share of
+/// the time, 0 to 1, and returns whether to continue; the result is `None` if it returned false.
+/// `hand_over` determines whether a window is solved in parallel with the simulation of the next;
+/// it changes no result.
 ///
 /// # Errors
-/// When the scenario cannot be run.
+/// Returns an error if the scenario cannot be run.
 pub fn judge(
     scenario: &Scenario,
     seed: u64,
@@ -60,10 +61,10 @@ fn floor_ns(simulation: &Simulation) -> Vec<f64> {
     others.map(|(_, error)| error.abs()).collect()
 }
 
-/// What solving a window takes of the time of simulating it (512 nodes: 5.2 of 16.0 s).
+/// Time to solve a window relative to the time to simulate it (512 nodes: 5.2 of 16.0 s).
 const SOLVED: f64 = 0.3;
 
-/// Share of the time that the packets take; the rest is judging. That of all packets at once takes
-/// long (64 nodes, 16 s: 2.5 of 8.0 s).
+/// Share of the time spent on packets; the rest is judging. Judging all packets at once takes long
+/// (64 nodes, 16 s: 2.5 of 8.0 s).
 const SIMULATED_OF_ALL_PACKETS: f64 = 0.67;
 const SIMULATED: f64 = 0.98;

@@ -5,8 +5,8 @@ use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::baselines::Tuning;
 
-/// A way to estimate offsets. A plus marks a baseline with the choices that serve it best in the
-/// twelve cells.
+/// A method of estimating offsets. A plus marks a baseline with the parameters most favourable in
+/// the twelve cells.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     /// Smallest round trip per window, summed along a tree.
@@ -25,16 +25,16 @@ pub enum Method {
     Mean,
     /// Ours for one window: robust hull and graph.
     Hull,
-    /// Ours round by round, knowing the past only: what the files of a live run hold.
+    /// Ours round by round, from the past only, as in the files of a live run.
     Live,
-    /// Ours over the run, from the rounds alone: what `probe_sync solve --windows` makes of it.
+    /// Ours over the run, from the rounds alone, as computed by `probe_sync solve --windows`.
     Smooth,
-    /// Ours over the run, from all packets: what `probe_sync solve --probes` makes of it.
+    /// Ours over the run, from all packets, as computed by `probe_sync solve --probes`.
     Ours,
 }
 
 impl Method {
-    /// All, in the order of tables.
+    /// All methods, in the order of tables.
     pub const ALL: [Self; 11] = [
         Self::Ntp,
         Self::NtpPlus,
@@ -66,14 +66,14 @@ impl Method {
         }
     }
 
-    /// The method of that name; `ours` is what [`Method::Ours`] was called before.
+    /// Returns the method of that name; `ours` is an earlier name of [`Method::Ours`].
     pub fn from_name(name: &str) -> Option<Self> {
         let name = if name == "ours" { Self::Ours.as_str() } else { name };
         Self::ALL.into_iter().find(|method| method.as_str() == name)
     }
 }
 
-/// What to judge, and how long.
+/// What to judge, and for how long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Length of the run.
@@ -82,28 +82,28 @@ pub struct Plan {
     pub window: Duration,
     /// The methods, each once.
     pub methods: Vec<Method>,
-    /// The baselines' free parameters.
+    /// Free parameters of the baselines.
     pub tuning: Tuning,
 }
 
-/// One estimate beside the truth.
+/// One estimate with the truth.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// The node.
     pub node: NodeId,
     /// The window.
     pub window: usize,
-    /// When.
+    /// Time of the estimate.
     pub at: Timestamp<Reference>,
-    /// The true offset, ns.
+    /// True offset, ns.
     pub truth_ns: f64,
-    /// The estimated offset, ns; None where the method has none.
+    /// Estimated offset, ns; `None` if the method has none.
     pub estimate_ns: Option<f64>,
-    /// Half-width of the 95 % interval, ns, where the method states one.
+    /// Half-width of the 95 % interval, ns, if the method states one.
     pub half_width_95_ns: Option<f64>,
-    /// The hard interval, ns, where the method states one.
+    /// Hard interval, ns, if the method states one.
     pub hard_ns: Option<[f64; 2]>,
-    /// The rate of its clock against the reference's, ppm, where the method states one.
+    /// Rate of its clock relative to the reference, ppm, if the method states one.
     pub rate_ppm: Option<f64>,
 }
 
@@ -119,22 +119,22 @@ impl Judgement {
 pub struct SeedRun {
     /// The seed.
     pub seed: u64,
-    /// By method, in the plan's order: every node but the reference in every window.
+    /// By method, in the order of the plan: every node but the reference in every window.
     pub methods: Vec<(Method, Vec<Judgement>)>,
-    /// Ours between the windows' middles; empty unless the plan holds [`Method::Ours`].
+    /// Ours between the midpoints of the windows; empty unless the plan contains [`Method::Ours`].
     pub between: Vec<Judgement>,
     /// |error| that path asymmetry alone causes, per node but the reference, ns.
     pub floor_ns: Vec<f64>,
-    /// Packets that were sent.
+    /// Packets sent.
     pub packets: u64,
-    /// Edges that were probed.
+    /// Edges probed.
     pub edges: usize,
-    /// What the nodes fitted in the last windows, in order: at least those of one, at most 20 000
-    /// fits of edges.
+    /// Fits of the nodes in the last windows, in order: at least one window, at most 20 000 fits of
+    /// edges.
     pub windows: Vec<NodeWindowData>,
-    /// Exchanges on each node's out-edges that were lost.
+    /// Lost exchanges on each node's out-edges.
     pub lost: Vec<u64>,
 }
 
-/// Fits of edges that are kept of a run: some megabytes.
+/// Fits of edges kept of a run: some megabytes.
 pub(super) const FITS_KEPT: usize = 20_000;

@@ -29,23 +29,23 @@ pub(super) struct Record<'a> {
     windows: Vec<WindowRecord>,
     /// NTP's samples of each edge, in order of time.
     fastest: Vec<Vec<Fastest>>,
-    /// The last windows' fits.
+    /// Fits of the last windows.
     latest: VecDeque<Vec<NodeWindowData>>,
-    /// Exchanges on each node's out-edges that were lost.
+    /// Lost exchanges on each node's out-edges.
     lost: Vec<u64>,
 }
 
-/// What is kept of a window beside the solved round.
+/// What is kept of a window in addition to the solved round.
 struct WindowRecord {
-    /// Where each edge's source has the middle of its window.
+    /// The midpoint of the window on each edge's source.
     midpoints: Vec<(usize, Timestamp<System>)>,
-    /// By method, for those that fit windows.
+    /// By method, for methods that fit windows.
     lines: Vec<(Method, Vec<EdgeLine>)>,
-    /// The packets, where they will be looked at again; else empty.
+    /// The packets, if they are needed again; otherwise empty.
     cuts: Vec<WindowCut>,
 }
 
-/// Our two smoothed runs, each where the plan wants it.
+/// Our two smoothed runs, each if the plan contains it.
 struct SmoothedRuns {
     rounds: Option<Smoothed>,
     packets: Option<Smoothed>,
@@ -65,7 +65,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Takes in a round of the run.
+    /// Adds a round of the run.
     pub(super) fn take(&mut self, round: Round) {
         let edge_windows: Vec<EdgeWindow<'_>> = round.cuts.iter().flat_map(WindowCut::edge_windows).collect();
         let place = |edge: &Edge| self.edges.binary_search(edge).ok();
@@ -95,13 +95,13 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What the nodes fitted in the last windows, and the exchanges that each lost.
+    /// Returns the fits of the nodes in the last windows, and the lost exchanges of each.
     pub(super) fn into_windows_and_lost(self) -> (Vec<NodeWindowData>, Vec<u64>) {
         (self.latest.into_iter().flatten().collect(), self.lost)
     }
 
-    /// Every method's judgements in the plan's order, and ours in between; `told` hears which share
-    /// of the time is over.
+    /// Returns every method's judgements in the order of the plan, and ours in between; `told` is
+    /// told the completed share of the time.
     pub(super) fn judged(
         &self,
         running: &Running<'_>,
@@ -114,7 +114,7 @@ impl<'a> Record<'a> {
         (methods, best.map_or_else(Vec::new, |best| self.between(best, running)))
     }
 
-    /// A baseline's lines of one window; None for methods without.
+    /// Returns the lines of a baseline for one window; `None` for methods without.
     fn lines(&self, method: Method, windows: &[EdgeWindow<'_>]) -> Option<Vec<EdgeLine>> {
         let tuning = &self.plan.tuning;
         let fit: &dyn Fn(&EdgeWindow<'_>) -> Option<EdgeLine> = match method {
@@ -184,7 +184,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Ours in between: a quarter and half a window after each middle, and a quarter before it.
+    /// Ours in between: a quarter and half a window after each midpoint, and a quarter before it.
     fn between(&self, smoothed: &Smoothed, running: &Running<'_>) -> Vec<Judgement> {
         let mut judged = Vec::new();
         for (index, solved) in self.solved.iter().enumerate() {
@@ -202,14 +202,14 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The exchanges of a round, as a recorded run has them.
+/// The exchanges of a round, as in a recorded run.
 fn recorded<'a>((solved, window): (&SolvedRound, &'a WindowRecord)) -> impl Iterator<Item = Recorded<'a>> + use<'a> {
     let round_id: RoundId = solved.data.round_id;
     let edges = window.cuts.iter().flat_map(|cut| &cut.edges);
     edges.map(move |cut| Recorded { round_id, edge: cut.edge, exchanges: &cut.exchanges })
 }
 
-/// What a method says about one node at one instant.
+/// Estimate of a method for one node at one instant.
 #[derive(Copy, Clone, Debug)]
 struct Estimate {
     offset_ns: Option<f64>,

@@ -7,7 +7,7 @@
 
 use super::plan::Judgement;
 
-/// Judgements under collection.
+/// Collects judgements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pool {
     /// |error| of every estimate, ns.
@@ -17,62 +17,62 @@ pub struct Pool {
     hard: Claims,
 }
 
-/// Intervals that were claimed.
+/// Stated intervals.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Claims {
     count: usize,
     held: usize,
     /// Sum of the half-widths, ns.
     half_width_sum_ns: f64,
-    /// Sum of the squared errors of the estimates beside them, ns².
+    /// Sum of the squared errors of the corresponding estimates, ns².
     square_sum: f64,
 }
 
-/// What is compared.
+/// The quantities compared.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Estimates judged.
     pub count: usize,
-    /// Node-windows for which the method had no estimate.
+    /// Node-windows without an estimate of the method.
     pub missing: usize,
     /// Median of |error|, ns.
     pub p50_ns: f64,
-    /// 95 % of |error| are at most this, ns.
+    /// 95th percentile of |error|, ns.
     pub p95_ns: f64,
-    /// 99 % of |error| are at most this, ns.
+    /// 99th percentile of |error|, ns.
     pub p99_ns: f64,
     /// Largest |error|, ns.
     pub max_ns: f64,
     /// Root mean square error, ns.
     pub rms_ns: f64,
-    /// The 95 % intervals, where the method states any.
+    /// The 95 % intervals, if the method states any.
     pub interval: Option<Coverage>,
-    /// The hard intervals, where the method states any.
+    /// The hard intervals, if the method states any.
     pub hard: Option<Coverage>,
 }
 
-/// How stated intervals did.
+/// Coverage of the stated intervals.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Coverage {
-    /// How many there were.
+    /// Number of intervals.
     pub count: usize,
-    /// How many held the truth.
+    /// Number of intervals that contain the truth.
     pub held: usize,
     /// Mean half-width, ns.
     pub half_width_ns: f64,
-    /// Mean half-width over the root mean square error beside it.
+    /// Mean half-width divided by the root mean square error of the same estimates.
     pub half_width_per_rms: f64,
 }
 
 impl Coverage {
-    /// The share that held the truth.
+    /// Share of intervals that contain the truth.
     pub fn share(&self) -> f64 {
         self.held as f64 / self.count as f64
     }
 }
 
 impl Pool {
-    /// Takes in one judgement.
+    /// Adds one judgement.
     pub fn add(&mut self, judgement: &Judgement) {
         let Some(error_ns) = judgement.error_ns() else {
             self.missing += 1;
@@ -88,7 +88,7 @@ impl Pool {
         }
     }
 
-    /// The numbers; zeros when nothing was judged.
+    /// Returns the summary; zeros if nothing was judged.
     pub fn summary(&self) -> Summary {
         let mut sorted = self.errors_ns.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -106,7 +106,7 @@ impl Pool {
         }
     }
 
-    /// All |error|, ascending, ns.
+    /// Returns all |error|, ascending, ns.
     pub fn sorted_errors_ns(&self) -> Vec<f64> {
         let mut sorted = self.errors_ns.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -132,7 +132,7 @@ impl Claims {
     }
 }
 
-/// The ⌈share·n⌉-th smallest of sorted values; 0 without values.
+/// Returns the ⌈share·n⌉-th smallest of sorted values; 0 without values.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0.0)

@@ -11,16 +11,16 @@ pub(super) const fn units(x_ns: f64, y_ns: f64) -> Units {
     Units { x_ns, y_ns, bias: FREE }
 }
 
-/// Intercept, ns, and slope, ns per ns, of the separating line; None when a class is empty or no
-/// line separates by y, or when its slope is one that no pair of clocks has: then the points say
-/// nothing and the edge is better left out.
+/// Returns intercept, ns, and slope, ns per ns, of the separating line; `None` if a class is empty,
+/// if no line separates by y, or if the slope is impossible for a pair of clocks: then the points
+/// say nothing and the edge is better omitted.
 pub(super) fn line(forward: &[Point], reverse: &[Point], units: Units) -> Option<(f64, f64)> {
     let trend = regression(forward.iter().chain(reverse).copied())?;
     separating_line(forward, reverse, trend, units).filter(|(_, slope)| slope.abs() <= SLOPE_MAX)
 }
 
-/// Intercept at x = 0 and slope of the least-squares line; slope 0 when all x are equal; None
-/// without points.
+/// Returns intercept at x = 0 and slope of the least-squares line; slope 0 if all x are equal;
+/// `None` without points.
 pub(super) fn regression(points: impl Iterator<Item = Point> + Clone) -> Option<(f64, f64)> {
     let (count, x_sum, y_sum) =
         points.clone().fold((0.0, 0.0, 0.0), |(count, x, y), point| (count + 1.0, x + point.0, y + point.1));
@@ -34,11 +34,11 @@ pub(super) fn regression(points: impl Iterator<Item = Point> + Clone) -> Option<
     Some((y_mean - slope * x_mean, slope))
 }
 
-/// By how much the bias is enlarged, so that its part of |v|² is negligible.
+/// Factor by which the bias is enlarged, so that its part of |v|² is negligible.
 const FREE: f64 = 1e3;
 
-/// Two servers' clocks do not differ by more than 100 ppm. Of a filter that leaves four pairs
-/// within a moment the line may have any slope; leaving such lines out halved Huygens' p99 at load
+/// Clocks of two servers do not differ by more than 100 ppm. If a filter leaves only four pairs
+/// close together, the line may have any slope; omitting such lines halved Huygens' p99 at load
 /// 0.8.
 pub(super) const SLOPE_MAX: f64 = 100e-6;
 

@@ -8,11 +8,11 @@ use probe_sync_time::{Edge, StampSource};
 /// One row of a table.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// As tables print it.
+    /// Name in tables.
     pub name: &'static str,
     /// Number of nodes.
     pub nodes: u32,
-    /// Who probes whom.
+    /// Which nodes probe which.
     pub shape: Shape,
     /// Exchanges per second on each edge.
     pub pace_hz: f64,
@@ -20,65 +20,64 @@ pub struct Cell {
     pub window_s: f64,
     /// Number of windows.
     pub windows: usize,
-    /// What packets wait for.
+    /// Queueing delays of packets.
     pub queue: Queue,
-    /// Standard deviation of half the difference of both directions of a pair of nodes, ns.
+    /// Standard deviation of half the difference between the two directions of a pair of nodes, ns.
     pub pair_asymmetry_ns: f64,
-    /// How much longer a host's transmit path is than its receive path, halved.
+    /// Half the difference between a host's transmit path and its receive path.
     pub host: HostAsymmetry,
-    /// How the clocks run.
+    /// Behaviour of the clocks.
     pub clock: ClockKind,
-    /// Where stamps are taken.
+    /// Where timestamps are taken.
     pub stamps: StampSource,
 }
 
-/// Who probes whom.
+/// Which nodes probe which.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Every pair of nodes.
     All,
-    /// The reference and everybody else.
+    /// The reference and every other node.
     Star,
     /// Each node and the next.
     Ring,
 }
 
-/// What a packet waits beyond the shortest delay.
+/// Delay of a packet beyond the shortest delay.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Queue {
-    /// An exponential time of this mean, ns.
+    /// Exponential with this mean, ns.
     Exponential(f64),
-    /// A Lomax (Pareto from zero) time of this scale in ns and exponent 1.5: its variance is
-    /// infinite.
+    /// Lomax (Pareto from zero) with this scale in ns and exponent 1.5: its variance is infinite.
     Pareto(f64),
 }
 
 /// Asymmetry of a host, as a share of the shortest delay.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum HostAsymmetry {
-    /// There is none, and the estimator is told so, as of ranks of one host.
+    /// None, and the estimator is told so, as for ranks of one host.
     None,
-    /// Every host has one of this standard deviation.
+    /// Each host's asymmetry has this standard deviation.
     Deviation(f64),
-    /// The standard deviation of a run is itself uniform between zero and this.
+    /// The standard deviation in a run is uniform between zero and this.
     UpTo(f64),
 }
 
-/// How a clock runs.
+/// Behaviour of a clock.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum ClockKind {
-    /// A constant rate, and a walk of it by 2 ppb in a second.
+    /// A constant rate, with a random walk of 2 ppb per second.
     Quiet,
-    /// A servo sets a new rate each second, of this standard deviation, ppm.
+    /// A servo sets a new rate each second, with this standard deviation, ppm.
     Steered(f64),
-    /// Quiet until a moment within the run, when a warming by this many ppm begins, with a time
+    /// Quiet until a moment within the run, when warming by this many ppm begins, with a time
     /// constant of 5 s.
     Onset(f64),
 }
 
 impl Cell {
-    /// Eight nodes, all joined, 20 exchanges per second and edge in ten windows of 4 s, a shortest
-    /// delay of 5 µs and queues of 1 µs in the mean: what the others are told apart from.
+    /// Eight nodes, all connected, 20 exchanges per second and edge in ten windows of 4 s, a
+    /// shortest delay of 5 µs and a mean queueing delay of 1 µs: the baseline for the others.
     pub const PLAIN: Self = Self {
         name: "plain",
         nodes: 8,
@@ -93,8 +92,8 @@ impl Cell {
         stamps: StampSource::Kernel,
     };
 
-    /// What a run gains whose end may choose windows: at a hundred exchanges per second steered
-    /// clocks, then few exchanges, then quiet clocks.
+    /// Benefit of choosing windows at the end of a run: steered clocks at a hundred exchanges per
+    /// second, then few exchanges, then quiet clocks.
     pub const WINDOWS: [Self; 7] = [
         Self { name: "steered 0.2 ppm", pace_hz: 100.0, clock: ClockKind::Steered(0.2), ..Self::PLAIN },
         Self { name: "2 per window", pace_hz: 0.5, windows: 30, ..Self::PLAIN },
@@ -105,8 +104,8 @@ impl Cell {
         Self { name: "quiet, 8 s", window_s: 8.0, windows: 5, ..Self::PLAIN },
     ];
 
-    /// Where 95 % intervals are judged. Paths without loops have the asymmetry that is assumed of
-    /// them, 3 % of the delay.
+    /// Cells in which 95 % intervals are judged. Paths without loops have the asymmetry that is
+    /// assumed for them, 3 % of the delay.
     pub const COVERAGE: [Self; 22] = [
         Self::PLAIN,
         Self { name: "host 0.2 %", host: HostAsymmetry::Deviation(0.002), ..Self::PLAIN },
@@ -132,7 +131,7 @@ impl Cell {
         Self { name: "onset 1 ppm", clock: ClockKind::Onset(1.0), ..Self::PLAIN },
     ];
 
-    /// How long a run takes, s.
+    /// Length of a run, s.
     pub fn seconds(&self) -> f64 {
         self.window_s * self.windows as f64
     }

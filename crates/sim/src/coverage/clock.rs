@@ -40,19 +40,19 @@ impl Clock {
         Self { pieces }
     }
 
-    /// What the clock shows more than the true time, ns, `at_s` seconds after the start.
+    /// Clock minus true time, ns, `at_s` seconds after the start.
     pub(super) fn error_ns(&self, at_s: f64) -> f64 {
         let piece = ((at_s / PIECE_S).max(0.0) as usize).min(self.pieces.len() - 1);
         let [error, rate] = self.pieces[piece];
         error + rate * (at_s - piece as f64 * PIECE_S)
     }
 
-    /// What the clock shows, ns after the start.
+    /// Reading of the clock, ns after the start.
     pub(super) fn shows_ns(&self, at_s: f64) -> f64 {
         at_s * 1e9 + self.error_ns(at_s)
     }
 
-    /// When the clock shows `shown_ns`, s.
+    /// The true time at which the clock shows `shown_ns`, s.
     pub(super) fn true_s(&self, shown_ns: f64) -> f64 {
         // Rates are below 40 ppm: each turn makes the error 25 000 times smaller.
         (0..INVERSE_TURNS).fold(shown_ns * 1e-9, |at_s, _| (shown_ns - self.error_ns(at_s)) * 1e-9)

@@ -14,27 +14,27 @@ use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::world::World;
 
-/// One seed, judged: the live estimates, the run's smoothed fits, and its smoothed packets.
+/// One judged seed: the live estimates, the smoothed fits of the run, and its smoothed packets.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Judged {
-    /// As `offsets.jsonl` has them.
+    /// As in `offsets.jsonl`.
     pub live: Tally,
-    /// As the end of a run has them.
+    /// As at the end of a run.
     pub fits: Tally,
-    /// As `solve --probes` has them.
+    /// As computed by `solve --probes`.
     pub solved: Tally,
 }
 
-/// Errors and statements of many estimates.
+/// Errors and stated uncertainties of many estimates.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Number of estimates.
     pub count: usize,
-    /// Of them, whose 95 % interval holds the truth.
+    /// Estimates whose 95 % interval contains the truth.
     pub held: usize,
-    /// Of them, whose truth lies beyond three of their standard deviations.
+    /// Estimates more than three of their standard deviations from the truth.
     pub beyond_three: usize,
-    /// Of them, whose hard interval does not hold the truth.
+    /// Estimates whose hard interval does not contain the truth.
     pub outside: usize,
     /// Sum of the squared errors, ns².
     pub squares: f64,
@@ -92,12 +92,12 @@ impl Tally {
         self.sigmas / self.count.max(1) as f64
     }
 
-    /// The share of the 95 % intervals that hold the truth, per cent.
+    /// Share of the 95 % intervals that contain the truth, per cent.
     pub fn covered(&self) -> f64 {
         100.0 * self.held as f64 / self.count.max(1) as f64
     }
 
-    /// The share beyond three standard deviations, per cent.
+    /// Share beyond three standard deviations, per cent.
     pub fn far(&self) -> f64 {
         100.0 * self.beyond_three as f64 / self.count.max(1) as f64
     }
@@ -124,7 +124,7 @@ pub(super) fn judge(world: &World, rounds: &[SolvedRound], [fits, solved]: [&Smo
     judged
 }
 
-/// Every node's map, so many seconds after the run's last line.
+/// Judges every node's map, this many seconds after the last line of the run.
 pub(super) fn beyond<const N: usize>(world: &World, nodes: u32, smoothed: &Smoothed, seconds: [f64; N]) -> [Tally; N] {
     let lines: Vec<OffsetRecord> = smoothed.round_lines().collect();
     let mut tallies = [Tally::default(); N];

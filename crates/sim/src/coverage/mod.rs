@@ -36,8 +36,8 @@ pub fn run(cell: &Cell, seed: u64) -> Judged {
     judge::judge(&world, &rounds, [&fits, &solved])
 }
 
-/// Runs one seed of a cell and judges the map of every node so many seconds after the last line of
-/// its run, as `align --extrapolate` uses it.
+/// Runs one seed of a cell and judges the map of every node this many seconds after the last line
+/// of its run, as `align --extrapolate` uses it.
 pub fn run_beyond<const N: usize>(cell: &Cell, seed: u64, seconds: [f64; N]) -> [Tally; N] {
     let world = World::new(cell, seed);
     let options = options(cell);

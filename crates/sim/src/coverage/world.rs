@@ -29,12 +29,12 @@ pub(super) struct World {
     exchanges: Vec<Vec<(f64, Exchange)>>,
 }
 
-/// What a host does to its packets.
+/// Effects of a host on its packets.
 #[derive(Clone, Debug)]
 struct Host {
-    /// A sent packet takes this much longer, a received one this much less, ns.
+    /// Additional delay of a sent packet, and reduction of that of a received one, ns.
     asymmetry_ns: f64,
-    /// By second, what receiving takes longer, ns.
+    /// By second, additional delay of receiving, ns.
     busy_ns: Vec<f64>,
 }
 
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// `way` −1 for a stamp of sending, +1 for one of receiving.
+    /// `way` −1 for a transmit stamp, +1 for a receive stamp.
     fn stamp(&self, node: usize, at_s: f64, way: f64, draws: &mut Draws) -> Timestamp<System> {
         let wrong = match self.cell.stamps {
             StampSource::Hardware => draws.normal(HARDWARE_NS),
@@ -128,7 +128,7 @@ impl World {
         Timestamp::from_ns(START_NS + (self.clocks[node].shows_ns(at_s) + wrong).round() as i64)
     }
 
-    /// Every node's window of that number.
+    /// Every node's window with that number.
     pub(super) fn cuts(&self, window: usize) -> Vec<WindowCut> {
         let [start, end] = [window, window + 1].map(|number| number as f64 * self.cell.window_s);
         let shown = |node: usize, at: f64| {
@@ -160,18 +160,18 @@ impl World {
     }
 }
 
-/// What the clocks show at the start, less their own errors, ns.
+/// Reading of the clocks at the start, without their own errors, ns.
 const START_NS: i64 = 1_700_000_000_000_000_000;
 
-/// Between the two packets of a pair, and until a pair is answered, s.
+/// Time between the two packets of a pair, and until a pair is answered, s.
 const SPACING_S: f64 = 100e-6;
 const TURN_S: f64 = 400e-6;
 
 /// Exponent of the long queues.
 const PARETO: f64 = 1.5;
 
-/// Standard deviation of hardware stamps; means of what user stamps are early and late by, and of
-/// what a loaded host adds, ns.
+/// Standard deviation of hardware stamps; mean earliness and lateness of user stamps, and mean
+/// additional delay on a loaded host, ns.
 const HARDWARE_NS: f64 = 8.0;
 const USER_NS: f64 = 1_500.0;
 const BUSY_NS: f64 = 40.0;

@@ -43,19 +43,19 @@ struct Round<'m> {
     plan: &'m Plan,
     draws: Draws,
     now: f64,
-    /// Events at the same time happen in the order in which they were set.
+    /// Events at the same time happen in the order in which they were scheduled.
     order: u64,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     ranks: Vec<Rank>,
     hosts: Vec<Host>,
-    /// How many ranks have the decision.
+    /// Number of ranks that have the decision.
     told: usize,
     cost: RoundCost,
 }
 
 #[derive(Default)]
 struct Rank {
-    /// Parts that have not come.
+    /// Parts that have not arrived.
     waits_for: usize,
     tasks: VecDeque<Task>,
     /// It runs, or waits for a core.
@@ -64,11 +64,11 @@ struct Rank {
 
 #[derive(Default)]
 struct Host {
-    /// Free ones.
+    /// Free cores.
     cores: usize,
-    /// Ranks that have something to do and no core.
+    /// Ranks that have work and no core.
     ready: VecDeque<usize>,
-    /// Until when the link sends and receives what it has, µs.
+    /// Time until which the link is busy with queued messages, µs.
     sends_until: f64,
     receives_until: f64,
 }
@@ -96,7 +96,7 @@ struct Message {
 }
 
 impl Round<'_> {
-    /// A rank has the parts of all below it.
+    /// A rank has the parts of all ranks below it.
     fn has_all(&mut self, rank: usize) {
         if rank == 0 {
             self.cost.gather_us = self.now;
@@ -163,7 +163,7 @@ impl Round<'_> {
         self.set(at, Event::AtLink(message));
     }
 
-    /// The last bit could be there now, unless the link is still busy with others.
+    /// The last bit could arrive now, unless the link is still busy with others.
     fn at_link(&mut self, message: Message) {
         let (to, takes) = (self.host(message.to), self.on_link_us(message));
         let at = self.now.max(self.hosts[to].receives_until + takes);
@@ -175,7 +175,7 @@ impl Round<'_> {
         self.give(message.to, Task::Receive(message), self.model.costs.wake_us);
     }
 
-    /// A rank has something to do; if it sleeps it wakes after `wake_us`.
+    /// Gives a rank work; if it sleeps it wakes after `wake_us`.
     fn give(&mut self, rank: usize, task: Task, wake_us: f64) {
         self.ranks[rank].tasks.push_back(task);
         if !self.ranks[rank].awake {
@@ -232,7 +232,7 @@ impl Round<'_> {
     }
 }
 
-/// A time that is a number, µs.
+/// A time that is not NaN, µs.
 #[derive(Copy, Clone)]
 struct Time(f64);
 

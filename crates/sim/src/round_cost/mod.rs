@@ -28,7 +28,7 @@ impl RoundModel {
     /// does not matter.
     ///
     /// # Errors
-    /// [`Error::Range`] names the number that is out of its range.
+    /// [`Error::Range`] naming the number that is out of range.
     pub fn round(&self, seed: u64) -> Result<RoundCost, Error> {
         self.check()?;
         Ok(events::happen(self, &plan::Plan::new(self), seed))

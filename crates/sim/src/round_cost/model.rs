@@ -4,45 +4,45 @@ use serde::Deserialize;
 
 use crate::Error;
 
-/// A round to be simulated.
+/// Model of a round.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct RoundModel {
-    /// How many ranks there are, 2 to 1 000 000.
+    /// Number of ranks, 2 to 1 000 000.
     pub ranks: usize,
-    /// How many ranks share a host, from 1 on. With several hosts a host is one node; on a single
-    /// host every rank is a node.
+    /// Ranks per host, at least 1. With several hosts a host is one node; on a single host every
+    /// rank is a node.
     pub ranks_per_host: usize,
-    /// Cores that a host's ranks have for this, from 1 on.
+    /// Cores available to a host's ranks, at least 1.
     pub cores: usize,
-    /// Who sends to whom.
+    /// Which ranks send to which.
     pub topology: Topology,
     /// What is sent.
     pub mode: Mode,
-    /// What messages cost.
+    /// Cost of messages.
     pub costs: Costs,
-    /// What lies between hosts.
+    /// Network between hosts.
     pub network: Network,
-    /// How large messages are.
+    /// Size of messages.
     pub sizes: Sizes,
 }
 
-/// Who sends to whom.
+/// Which ranks send to which.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// Every rank and the root.
     Star,
-    /// The TCP backend's tree: each passes on for at most so many others.
+    /// The tree of the TCP backend, with a limited number of children.
     Tree {
-        /// That many, from 2 on.
+        /// Most children of a rank, at least 2.
         fan_out: usize,
     },
     /// Two levels: a star in every region, and a star of the regions' masters. A region solves
     /// itself, so its master sends one window.
     Regions {
-        /// Ranks of a region, from 2 on.
+        /// Ranks of a region, at least 2.
         ranks: usize,
     },
-    /// The MPI backend: ranks of a host by shared memory, leaders straight to the root, and a
+    /// The MPI backend: ranks of a host over shared memory, leaders directly to the root, and a
     /// binomial tree of leaders back.
     Leaders,
 }
@@ -56,45 +56,46 @@ pub enum Mode {
     Timed,
 }
 
-/// What messages cost, µs of processor time each.
+/// Cost of messages, µs of processor time each.
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Of a message between hosts.
+    /// For a message between hosts.
     pub between_hosts: MessageCosts,
-    /// Of a message within a host.
+    /// For a message within a host.
     pub within_host: MessageCosts,
-    /// From a message's arrival at a rank that sleeps until that rank runs; no processor time.
+    /// Time from the arrival of a message at a sleeping rank until that rank runs; no processor
+    /// time.
     pub wake_us: f64,
 }
 
-/// What one message costs one of its ends, µs.
+/// Cost of one message at one of its ends, µs.
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageCosts {
-    /// Where the rank has several at once, as the root does.
+    /// If the rank handles several at once, as the root does.
     pub many_us: f64,
-    /// Where it has this one only, and has slept before.
+    /// If the rank handles only this one, and has slept before.
     pub alone_us: f64,
-    /// For every 1024 bytes besides.
+    /// In addition for every 1024 bytes.
     pub kibibyte_us: f64,
 }
 
-/// What lies between hosts.
+/// Network between hosts.
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// From link to link, µs.
+    /// Latency from link to link, µs.
     pub latency_us: f64,
-    /// Of a host's link, each way, Gbit/s.
+    /// Bandwidth of a host's link, each way, Gbit/s.
     pub gigabits: f64,
-    /// Share of messages that are delayed besides.
+    /// Share of messages with an additional delay.
     pub tail_probability: f64,
     /// Mean of that delay, which is exponential, µs.
     pub tail_us: f64,
 }
 
-/// How large messages are, bytes.
+/// Size of messages, bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizes {
@@ -102,23 +103,23 @@ pub struct Sizes {
     pub window: usize,
     /// An estimate of one node in a decision.
     pub estimate: usize,
-    /// What every message has besides.
+    /// Header of every message.
     pub header: usize,
-    /// Estimates in all decisions of a round (ranks times nodes) above which a rank is told its own
-    /// and the reference's only.
+    /// Number of estimates in all decisions of a round (ranks times nodes) above which a rank
+    /// receives only its own and the reference's.
     pub shared_estimates_max: usize,
 }
 
-/// What a round has cost.
+/// Cost of a round.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct RoundCost {
-    /// From the moment at which all ranks begin to the one at which the last has the decision, µs.
+    /// Time from the common start of all ranks until the last has the decision, µs.
     pub round_us: f64,
-    /// Of that, until the root had everything, µs.
+    /// Part of that until the root had everything, µs.
     pub gather_us: f64,
-    /// Messages in all.
+    /// Total messages.
     pub messages: u64,
-    /// Bytes in all, those within hosts included.
+    /// Total bytes, including those within hosts.
     pub bytes: u64,
     /// Messages that the root sends or receives.
     pub root_messages: u64,
@@ -128,17 +129,17 @@ pub struct RoundCost {
     pub root_cpu_us: f64,
     /// Processor time of all ranks, µs.
     pub cpu_us: f64,
-    /// The longest way from the root to a rank, messages.
+    /// The longest path from the root to a rank, messages.
     pub hops: usize,
 }
 
 impl RoundModel {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn nodes(&self) -> usize {
         if self.ranks_per_host >= self.ranks { self.ranks } else { self.ranks.div_ceil(self.ranks_per_host) }
     }
 
-    /// How many bytes a rank is told.
+    /// Number of bytes that a rank receives.
     pub fn told(&self) -> usize {
         let (nodes, sizes) = (self.nodes(), self.sizes);
         match self.mode {
@@ -199,13 +200,13 @@ fn out_of_range(field: &str, value: &str, least: &str, most: &str) -> Error {
     Error::Range { field: field.to_owned(), value: value.to_owned(), range: (least.to_owned(), most.to_owned()) }
 }
 
-/// Bytes that the length of each frame takes where several go in one message.
+/// Size of the length of each frame if several share one message, bytes.
 pub(super) const FRAME: usize = 8;
 
-/// So that a plan fits into memory.
+/// Limits the memory of a plan.
 const RANKS_MAX: usize = 1_000_000;
 
-/// A minute; longer is no cost of a message.
+/// A minute; no message costs more.
 const MICROSECONDS_MAX: f64 = 6e7;
 
 /// The largest part of a message.

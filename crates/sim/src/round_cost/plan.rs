@@ -10,15 +10,15 @@ use super::model::{FRAME, Mode, RoundModel, Topology};
 
 /// Who sends how much to whom. Rank 0 is the root.
 pub(super) struct Plan {
-    /// By rank: whom it sends its part to; itself at the root, and where it sends none.
+    /// By rank: the rank it sends its part to; itself at the root, and if it sends none.
     pub gather_to: Vec<usize>,
-    /// By rank: how many parts come to it.
+    /// By rank: number of parts it receives.
     pub gather_from: Vec<usize>,
-    /// By rank: the bytes of its part, with those of all below it.
+    /// By rank: the bytes of its part, including those of all ranks below it.
     pub gather_bytes: Vec<usize>,
-    /// By rank: whom it passes the decision on to.
+    /// By rank: the ranks it passes the decision on to.
     pub deliver_to: Vec<Vec<usize>>,
-    /// By rank: the bytes of what comes to it, for all below it too.
+    /// By rank: the bytes it receives, including those for all ranks below it.
     pub deliver_bytes: Vec<usize>,
 }
 
@@ -36,7 +36,7 @@ impl Plan {
         Self { gather_to, gather_from, gather_bytes, deliver_to, deliver_bytes }
     }
 
-    /// The longest way from the root to a rank.
+    /// The longest path from the root to a rank.
     pub fn hops(&self) -> usize {
         let mut ahead = vec![(0, 0)];
         let mut longest = 0;
@@ -75,7 +75,7 @@ fn tree(ranks: usize, fan_out: usize) -> Vec<usize> {
     parents
 }
 
-/// A binomial tree of the leaders, and each host's ranks below its leader.
+/// A binomial tree of the leaders, with each host's ranks below its leader.
 fn leaders_back(model: &RoundModel) -> Vec<usize> {
     let per_host = model.ranks_per_host;
     let back = |rank: usize| {
@@ -101,7 +101,7 @@ fn takes_part(model: &RoundModel, rank: usize) -> bool {
     model.mode == Mode::Timed || model.ranks_per_host >= model.ranks || leads(model, rank)
 }
 
-/// What goes towards the root.
+/// Plans the data sent towards the root.
 fn gather(model: &RoundModel, parents: &[usize]) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
     let ranks = model.ranks;
     let window = |rank: usize| {
@@ -133,7 +133,7 @@ fn gather(model: &RoundModel, parents: &[usize]) -> (Vec<usize>, Vec<usize>, Vec
     (to, from, bytes)
 }
 
-/// What comes to each rank of the decision.
+/// Plans the parts of the decision sent to each rank.
 fn deliver(model: &RoundModel, parents: &[usize]) -> Vec<usize> {
     let told = model.told();
     let mut bytes = vec![told; model.ranks];

@@ -10,13 +10,13 @@ use probe_sync_time::{Edge, Exchange, NodeId, Reference, System, Timestamp};
 use crate::world::clock::{WanderingClock, offset_ns};
 use crate::world::ground_truth::GroundTruth;
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Finished exchanges of every edge that no cut took away, in the order in which they finished.
+    /// Finished exchanges of every edge that no cut has taken, in the order in which they finished.
     /// Edges without any have an empty list.
     pub exchanges: BTreeMap<Edge, Vec<Exchange>>,
-    /// What each node counted.
+    /// Counters of each node.
     pub counters: Vec<Counters>,
     /// What really happened to the packets.
     pub ground_truth: GroundTruth,
@@ -24,11 +24,11 @@ pub struct Outcome {
     pub clocks: Vec<WanderingClock>,
     /// The node whose offset is zero.
     pub reference: NodeId,
-    /// The run's first instant, true time.
+    /// The first instant of the run, true time.
     pub start: Timestamp<System>,
     /// When the last packet and timer were done, true time.
     pub end: Timestamp<System>,
-    /// Events handled: the cost of the run.
+    /// Events processed: the cost of the run.
     pub events: u64,
 }
 

@@ -26,14 +26,14 @@ pub struct Rounds<'a> {
     options: SolverOptions,
 }
 
-/// The part that simulates and needs no round solved: where nobody steers, it may be ahead of the
-/// solver.
+/// The part that simulates and does not depend on solved rounds: unless the run is steered, it may
+/// be ahead of the solver.
 #[derive(Debug)]
 struct Windows<'a> {
     running: Running<'a>,
     reference: NodeId,
     window: Duration,
-    /// True time when the window under way began, and when the run ends.
+    /// True time when the current window began, and when the run ends.
     begun: Timestamp<System>,
     end: Timestamp<System>,
     index: usize,
@@ -44,15 +44,15 @@ struct Windows<'a> {
 pub struct Window {
     index: usize,
     cuts: Vec<WindowCut>,
-    /// What a reference that says nothing has all the same: its clock, on which truth is asked for.
+    /// Used if the reference is silent: its clock, which the truth refers to.
     silent_reference: WindowCut,
 }
 
-/// Hands every window that the first makes to the second, in order, until there is none. This crate
-/// starts no threads; a caller may do both at the same time.
+/// Passes every window that the first function makes to the second, in order, until there is none.
+/// This crate starts no threads; a caller may run both at the same time.
 pub type HandOver = fn(&mut dyn FnMut() -> Option<Window>, &mut (dyn FnMut(Window) + Send));
 
-/// Each window is handed over before the next is made.
+/// Passes on each window before the next is made.
 pub fn in_turn(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(Window) + Send)) {
     while let Some(window) = make() {
         take(window);
@@ -62,13 +62,13 @@ pub fn in_turn(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(W
 /// One window of all nodes, solved.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Counted from 0.
+    /// Index, from 0.
     pub index: usize,
     /// What every live node collected.
     pub cuts: Vec<WindowCut>,
-    /// What every node fitted to it.
+    /// The fits of every node.
     pub windows: Vec<NodeWindowData>,
-    /// What the master of a live run has of the round.
+    /// The round as solved by the master of a live run.
     pub solved: SolvedRound,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Rounds<'a> {
         )
     }
 
-    /// The same where the solver is told something else.
+    /// The same with other solver options.
     ///
     /// # Errors
     /// As [`Rounds::new`].
@@ -117,20 +117,20 @@ impl<'a> Rounds<'a> {
         })
     }
 
-    /// The next window, solved; None when less than a whole window is left.
+    /// Returns the next window, solved; `None` if less than a whole window is left.
     pub fn step(&mut self) -> Option<Round> {
         self.step_watched(&|_| true)
     }
 
-    /// The same for whoever waits: `goes_on` hears now and then which share of the whole run is
-    /// simulated, 0 to 1, and answers whether to go on; None also when it said no, and then the run
-    /// is not to be gone on with.
+    /// The same with progress: `goes_on` is told from time to time the simulated share of the whole
+    /// run, 0 to 1, and returns whether to continue. The result is `None` also if it returned
+    /// false, and then the run must not be continued.
     pub fn step_watched(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<Round> {
         let window = self.windows.next(goes_on)?;
         Some(solved(&mut self.solver, self.windows.reference, window))
     }
 
-    /// All windows that are left, solved, for `take`; `hand_over` may simulate the next while one
+    /// Passes all remaining windows, solved, to `take`; `hand_over` may simulate the next while one
     /// is solved.
     pub fn all(&mut self, goes_on: &dyn Fn(f64) -> bool, hand_over: HandOver, take: &mut (dyn FnMut(Round) + Send)) {
         let Self { solver, windows, .. } = self;
@@ -138,12 +138,12 @@ impl<'a> Rounds<'a> {
         hand_over(&mut || windows.next(goes_on), &mut |window| take(solved(solver, reference, window)));
     }
 
-    /// How many nodes the run has.
+    /// Number of nodes of the run.
     pub fn nodes(&self) -> usize {
         self.options.nodes
     }
 
-    /// What the solver was told.
+    /// The solver's options.
     pub fn options(&self) -> &SolverOptions {
         &self.options
     }
@@ -153,7 +153,7 @@ impl<'a> Rounds<'a> {
         self.windows.reference
     }
 
-    /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing
+    /// The run, to be steered between steps. Do not advance or cut it: its windows would be missing
     /// here.
     pub fn running_mut(&mut self) -> &mut Running<'a> {
         &mut self.windows.running
@@ -166,7 +166,7 @@ impl<'a> Rounds<'a> {
 }
 
 impl Windows<'_> {
-    /// The next window; None when less than a whole one is left, or `goes_on` said no.
+    /// The next window; `None` if less than a whole one is left, or if `goes_on` returned false.
     fn next(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<Window> {
         let (begun, end) = (self.begun, self.begun + self.window);
         if end > self.end {
@@ -186,7 +186,7 @@ impl Windows<'_> {
         Some(Window { index, cuts, silent_reference: self.silent_reference([begun, end]) })
     }
 
-    /// The window of a reference that says nothing, from its clock alone.
+    /// The window of a silent reference, from its clock alone.
     fn silent_reference(&self, window: [Timestamp<System>; 2]) -> WindowCut {
         let [start, end] = window.map(|at| self.running.clocks()[self.reference.index()].apply(at));
         WindowCut { node: self.reference, start, end, edges: Vec::new(), clock_event: None, packets: Vec::new() }
@@ -206,7 +206,7 @@ fn solved(solver: &mut Solver, reference: NodeId, window: Window) -> Round {
     Round { index, cuts, windows, solved }
 }
 
-/// How often within a window whoever waits is told.
+/// Progress reports per window.
 const PARTS: i64 = 16;
 
 impl Round {

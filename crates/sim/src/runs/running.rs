@@ -20,13 +20,13 @@ use crate::scenario::Scenario;
 use crate::world::clock::{WanderingClock, offset_ns};
 use crate::world::events::{START, World};
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 pub struct Running<'a> {
     scenario: &'a Scenario,
     edges: &'a [Edge],
     world: World<'a>,
-    /// When the windows under way began, true time.
+    /// When the current windows began, true time.
     window_start: Timestamp<System>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Running<'a> {
         Self { scenario, edges, world, window_start: START }
     }
 
-    /// Handles everything that happens up to `at`, true time. Going back is not possible: an
+    /// Processes everything that happens up to `at`, true time. Going back is not possible: an
     /// earlier `at` does nothing.
     pub fn advance_to(&mut self, at: Timestamp<System>) {
         self.world.advance((at - START).as_ns());
@@ -93,13 +93,13 @@ impl<'a> Running<'a> {
     /// Lets `node` probe these nodes from now on, and no others.
     ///
     /// # Errors
-    /// When a node is not one of the run's, is `node` itself, or is given twice; then nothing
-    /// changes.
+    /// Returns an error if a node is not part of the run, is `node` itself, or is given twice; then
+    /// nothing changes.
     pub fn set_out_edges(&mut self, node: NodeId, peers: &[NodeId]) -> Result<(), Error> {
         self.world.set_out_edges(node, peers)
     }
 
-    /// Packets that the network has taken so far.
+    /// Packets that the network has accepted so far.
     pub fn packets_sent(&self) -> u64 {
         self.world.packets_sent
     }

@@ -14,7 +14,7 @@ use crate::world::events::{START, World};
 use crate::world::network::constant_ns;
 use crate::world::oscillator;
 
-/// A run that is ready to go.
+/// A prepared run.
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
@@ -29,7 +29,7 @@ impl Simulation {
     /// Prepares a run of `scenario`.
     ///
     /// # Errors
-    /// When the scenario contradicts itself.
+    /// Returns an error if the scenario contradicts itself.
     pub fn new(scenario: Scenario, seed: u64) -> Result<Self, Error> {
         scenario.check()?;
         let edges = topology::edges(scenario.nodes, scenario.neighbors, seed);
@@ -38,12 +38,12 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// The edges that are probed.
+    /// The probed edges.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// What is simulated.
+    /// The simulated scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
@@ -55,8 +55,8 @@ impl Simulation {
         running.finish()
     }
 
-    /// Starts a run that the caller drives. The clocks' wander is drawn for `horizon`; later they
-    /// keep their last rate.
+    /// Starts a run that the caller drives. The clocks' wander is drawn for `horizon`; afterwards
+    /// they keep their last rate.
     pub fn start(&self, horizon: Duration) -> Running<'_> {
         let endpoints = self.endpoints().expect("the same scenario was accepted by Simulation::new");
         let clock = |node| oscillator::clock(&self.scenario, self.seed, NodeId(node), Self::START, horizon);
@@ -65,8 +65,8 @@ impl Simulation {
         Running::new(&self.scenario, &self.edges, world)
     }
 
-    /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns: half the
-    /// difference between the least forward and reverse delays. Faults are left out.
+    /// Error of an edge's theta due to path asymmetry alone, ns: half the difference between the
+    /// least forward and reverse delays. Faults are left out.
     pub fn asymmetry_ns(&self, edge: Edge) -> f64 {
         let delay = |from, to| constant_ns(&self.scenario.network, self.seed, from, to);
         (delay(edge.src, edge.dst) - delay(edge.dst, edge.src)) / 2.0

@@ -15,7 +15,7 @@ impl Scenario {
     /// Checks every number; [`crate::Simulation::new`] does so as well.
     ///
     /// # Errors
-    /// The first field that is out of its range, by name.
+    /// Names the first field that is out of range.
     pub fn check(&self) -> Result<(), Error> {
         within("nodes", f64::from(self.nodes), 1.0..=1e6)?;
         within("neighbors", f64::from(self.neighbors), 0.0..=1e6)?;
@@ -185,7 +185,7 @@ const MAX_DURATION_S: f64 = 86_400.0;
 const MAX_NS: f64 = 1e15;
 /// One per cent; no oscillator is so bad.
 const MAX_PPM: f64 = 1e4;
-/// Slews are drawn in advance: a clock has a bounded number of them.
+/// Slews are drawn in advance: a clock has a limited number of them.
 const MIN_SLEWS_S: f64 = 0.1;
 /// A rate that walks so far in a second stays below a few per cent for a day.
 const MAX_WANDER_PPM: f64 = 100.0;

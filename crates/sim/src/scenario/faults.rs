@@ -11,17 +11,17 @@
 use probe_sync_time::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// Something that goes wrong.
+/// A simulated fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// When it begins, s since the start of the run.
+    /// Start, s since the start of the run.
     #[serde(default)]
     pub start_s: f64,
-    /// When it is over, s since the start of the run; not given: never.
+    /// End, s since the start of the run; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_s: Option<f64>,
-    /// What it is.
+    /// Kind of fault.
     pub what: FaultKind,
 }
 
@@ -29,11 +29,11 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultKind {
-    /// A clock jumps.
+    /// A clock steps.
     Step {
-        /// Whose clock.
+        /// The node with the clock.
         node: NodeId,
-        /// By how much, ns; positive is forward.
+        /// Size of the step, ns; positive is forward.
         step_ns: i64,
         /// Whether the node's clock watch sees it.
         #[serde(default = "yes")]
@@ -41,32 +41,32 @@ pub enum FaultKind {
     },
     /// A clock's rate changes, and changes back at the end.
     Slew {
-        /// Whose clock.
+        /// The node with the clock.
         node: NodeId,
-        /// By how much, ppm.
+        /// Change of the rate, ppm.
         ppm: f64,
         /// Whether the node's clock watch sees it.
         #[serde(default = "yes")]
         seen: bool,
     },
-    /// A node is silent from start to end and comes back with a clock that has jumped; what its
-    /// process knew is lost. Only its sequence numbers go on, as if taken from a clock: peers would
+    /// A node is silent from start to end and comes back with a stepped clock; the state of its
+    /// process is lost. Only its sequence numbers continue, as if taken from a clock: peers would
     /// take smaller ones for late packets.
     Reboot {
         /// The node.
         node: NodeId,
-        /// By how much its clock has jumped, ns.
+        /// Step of its clock, ns.
         offset_ns: i64,
     },
     /// A node's process does not run from start to end, as on a machine with more processes than
-    /// cores. What comes meanwhile has its stamps (those of the system calls,
-    /// [`StampSource::User`](probe_sync_time::StampSource), only at the end) and is handled all at
-    /// once at the end.
+    /// cores. Packets that arrive meanwhile have their timestamps (those of the system calls,
+    /// [`StampSource::User`](probe_sync_time::StampSource), only at the end) and are all handled at
+    /// the end.
     Pause {
         /// The node.
         node: NodeId,
     },
-    /// A node is silent until the fault's start.
+    /// A node is silent until the start of the fault.
     LateJoin {
         /// The node.
         node: NodeId,
@@ -84,26 +84,26 @@ pub enum FaultKind {
         /// The error differs between peers: −1, +1, −2, +2, … times, in order of the peers.
         #[serde(default)]
         per_peer: bool,
-        /// Which stamps are wrong.
+        /// Which timestamps are wrong.
         #[serde(default)]
         stamps: WrongStamps,
     },
     /// Packets from one node to another take longer, those back do not.
     Asymmetry {
-        /// From.
+        /// Sender.
         src: NodeId,
-        /// To.
+        /// Receiver.
         dst: NodeId,
-        /// How much longer, ns.
+        /// Additional delay, ns.
         extra_ns: i64,
     },
-    /// The path between two nodes gets longer (or shorter) from one packet to the next.
+    /// The path between two nodes becomes longer (or shorter) from one packet to the next.
     RouteChange {
-        /// From.
+        /// Sender.
         src: NodeId,
-        /// To.
+        /// Receiver.
         dst: NodeId,
-        /// How much longer, ns.
+        /// Additional delay, ns.
         extra_ns: i64,
         /// Also from `dst` to `src`.
         #[serde(default = "yes")]
@@ -111,7 +111,7 @@ pub enum FaultKind {
     },
     /// Packets are lost.
     Loss {
-        /// Part of the packets, on top of the network's loss.
+        /// Share of packets lost, in addition to the network's loss.
         probability: f64,
         /// From this node only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,14 +130,14 @@ pub enum FaultKind {
     },
 }
 
-/// Which stamps of a falseticker are wrong.
+/// Which timestamps of a falseticker are wrong.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WrongStamps {
-    /// Transmit and receive stamps: like a clock that is wrong by as much.
+    /// Transmit and receive timestamps, as with a wrong clock.
     #[default]
     All,
-    /// Receive stamps alone: like a path that is longer one way.
+    /// Receive timestamps alone, as with a path that is longer in one direction.
     Receive,
 }
 
@@ -148,7 +148,7 @@ impl Fault {
         Span { start_ns: nanoseconds(self.start_s), end_ns }
     }
 
-    /// When the node that it concerns says nothing.
+    /// When the affected node is silent.
     pub(crate) fn silence(&self) -> Option<(NodeId, Span)> {
         match self.what {
             FaultKind::Reboot { node, .. } => Some((node, self.span())),
@@ -162,7 +162,7 @@ impl Fault {
         matches!(self.what, FaultKind::Pause { node } if node == of).then(|| self.span())
     }
 
-    /// What packets from one node to another take longer, ns.
+    /// Additional delay of packets from one node to another, ns.
     pub(crate) fn extra_ns(&self, from: NodeId, to: NodeId) -> Option<f64> {
         match self.what {
             FaultKind::Asymmetry { src, dst, extra_ns } if (src, dst) == (from, to) => Some(extra_ns as f64),
@@ -175,7 +175,7 @@ impl Fault {
         }
     }
 
-    /// With what probability it loses packets from one node to another.
+    /// Probability with which it loses packets from one node to another.
     pub(crate) fn loss(&self, sender: NodeId, receiver: NodeId) -> Option<f64> {
         match &self.what {
             FaultKind::Loss { probability, from, to, both_ways } => {
@@ -190,7 +190,7 @@ impl Fault {
     }
 }
 
-/// From an instant to another, ns since the start.
+/// A span between two instants, ns since the start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The first instant.
@@ -206,7 +206,7 @@ impl Span {
     }
 }
 
-/// Seconds as whole nanoseconds.
+/// Seconds as integer nanoseconds.
 pub(crate) fn nanoseconds(seconds: f64) -> i64 {
     (seconds * 1e9).round() as i64
 }

@@ -21,46 +21,46 @@ use crate::scenario::faults::Fault;
 pub struct Scenario {
     /// What it shows, for readers.
     pub description: String,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Undirected neighbours per node, as [`probe_sync_probe::topology::edges`] takes it.
+    /// Undirected neighbours per node, as in [`probe_sync_probe::topology::edges`].
     pub neighbors: u32,
-    /// The node whose offset is zero. It changes neither clocks nor packets: those are the same
-    /// whatever the reference.
+    /// The node whose offset is zero. It affects neither clocks nor packets: those are the same for
+    /// any reference.
     pub reference: NodeId,
-    /// How long the run is, s. For those who call the simulator: its own functions take the time as
-    /// an argument.
+    /// Length of the run, s. For callers of the simulator: its own functions take the time as an
+    /// argument.
     pub duration_s: f64,
-    /// How long a window is, s; for those who call the simulator as well.
+    /// Length of a window, s; also for callers of the simulator.
     pub window_s: f64,
     /// Gap between the exchanges that one node starts. The nodes' phases are spread evenly over it.
     #[serde(rename = "gap_us", with = "micros")]
     pub gap: Duration,
-    /// Coded pairs per second on each edge in each direction; instead of `gap`, which it overrides:
-    /// a node with k out-edges then starts an exchange every 1/(k · this) seconds.
+    /// Coded pairs per second on each edge in each direction; overrides `gap`: a node with k
+    /// out-edges then starts an exchange every 1/(k · this) seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs_per_second: Option<f64>,
     /// Time between the packets of a coded pair.
     #[serde(rename = "spacing_us", with = "micros")]
     pub spacing: Duration,
-    /// After what time an exchange is given up.
+    /// Time after which an exchange is given up.
     #[serde(rename = "exchange_timeout_us", with = "micros")]
     pub exchange_timeout: Duration,
     /// Mean of the exponential delay with which a node wakes up for a timer, ns.
     pub wakeup_ns_mean: f64,
-    /// Whether nodes notice steps and slews of their own clock. A virtual machine's clock may be
-    /// moved unnoticed.
+    /// Whether nodes notice steps and slews of their own clock. The clock of a virtual machine may
+    /// be moved unnoticed.
     pub clock_watch: bool,
     /// The clocks.
     pub clocks: Clocks,
     /// The network.
     pub network: Network,
-    /// The stamps.
+    /// The timestamps.
     pub stamps: Stamps,
-    /// Recorded errors that are added to clocks.
+    /// Recorded errors added to clocks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replays: Vec<Replay>,
-    /// What goes wrong.
+    /// Simulated faults.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
 }
@@ -75,7 +75,7 @@ pub struct Clocks {
     pub skew_ppm_max: f64,
     /// Random walk of the rate: its standard deviation after one second, ppm.
     pub wander_ppm: f64,
-    /// Whether node 0's clock has a rate error and wanders like the others. Else it shows true
+    /// Whether node 0's clock has a rate error and wanders like the others. Otherwise it shows true
     /// time.
     pub reference_wanders: bool,
     /// Sudden changes of temperature.
@@ -86,8 +86,8 @@ pub struct Clocks {
     pub wave: Waves,
 }
 
-/// Changes of temperature: at random instants the rate sets out for another value, which it
-/// approaches exponentially.
+/// Changes of temperature: at random instants the rate starts to approach another value
+/// exponentially.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Thermal {
@@ -99,8 +99,8 @@ pub struct Thermal {
     pub tau_s: f64,
 }
 
-/// Slews as NTP daemons make them: at random instants the rate is changed for some time, and then
-/// changed back.
+/// Slews as made by NTP daemons: at random instants the rate changes for some time, then changes
+/// back.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Slews {
@@ -108,7 +108,7 @@ pub struct Slews {
     pub every_s: f64,
     /// The change of rate is uniform within ± this, ppm.
     pub ppm_max: f64,
-    /// How long a slew lasts, s.
+    /// Length of a slew, s.
     pub for_s: f64,
 }
 
@@ -118,7 +118,7 @@ pub struct Slews {
 pub struct Waves {
     /// The amplitude is uniform in 0 to this, ns.
     pub amplitude_ns_max: f64,
-    /// From crest to crest, s.
+    /// Period, s.
     pub period_s: f64,
 }
 
@@ -128,27 +128,29 @@ pub struct Waves {
 pub struct Replay {
     /// The node.
     pub node: NodeId,
-    /// Time since the start in s, and the error then in ns, linear in between; constant before and
-    /// after.
+    /// Time since the start in s, and the error at that time in ns, linear in between; constant
+    /// before and after.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What the network does to packets.
+/// Effects of the network on packets.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
     /// Least one-way delay, ns.
     pub delay_ns: i64,
-    /// Each pair of nodes has an additional delay, the same both ways, uniform in 0 to this, ns.
+    /// Each pair of nodes has an additional delay, the same in both directions, uniform in 0 to
+    /// this, ns.
     pub delay_spread_ns: i64,
     /// Each direction of each pair has an additional constant delay, uniform in 0 to this, ns.
     pub asymmetry_ns_max: i64,
-    /// Each pair's directions differ by ±b, b normal with this standard deviation, ns: theta of the
-    /// pair is wrong by b.
+    /// The directions of each pair differ by ±b, b normal with this standard deviation, ns: theta
+    /// of the pair is wrong by b.
     pub asymmetry_sd_ns: f64,
-    /// Part of the time that each direction is busy with bursts of others, below 1; 0: no bursts.
+    /// Share of the time that each direction is busy with bursts of other traffic, below 1; 0: no
+    /// bursts.
     pub load: f64,
-    /// Each direction's own load is uniform within `load` ± this.
+    /// The load of each direction is uniform within `load` ± this.
     pub load_spread: f64,
     /// Mean time after which a direction draws another load (Poisson), s; 0: never.
     pub load_change_s: f64,
@@ -158,54 +160,54 @@ pub struct Network {
     pub queueing_ns_mean: f64,
     /// Probability that a packet is lost.
     pub loss: f64,
-    /// Probability that a packet comes twice.
+    /// Probability that a packet is duplicated.
     pub duplication: f64,
     /// Probability that a packet takes `straggling_ns` longer.
     pub straggling: f64,
-    /// By how much stragglers are late, ns.
+    /// Additional delay of stragglers, ns.
     pub straggling_ns: i64,
-    /// Probability that a packet is followed by a datagram that is none of the node's business.
+    /// Probability that a packet is followed by a datagram not meant for the node.
     pub foreign: f64,
 }
 
-/// What the nodes' stamps are like. All errors add up.
+/// Properties of the nodes' timestamps. All errors add up.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stamps {
     /// Where they claim to be taken.
     pub source: StampSource,
-    /// Error of each stamp, uniform within ± this, ns.
+    /// Error of each timestamp, uniform within ± this, ns.
     pub noise_ns_max: i64,
-    /// Error of each stamp, normal with this standard deviation, ns.
+    /// Error of each timestamp, normal with this standard deviation, ns.
     pub noise_sd_ns: f64,
-    /// Software is never in time: transmit stamps are early and receive stamps late by an
-    /// exponential time of this mean, ns.
+    /// Software is never in time: transmit timestamps are early and receive timestamps late by an
+    /// exponential time with this mean, ns.
     pub late_ns_mean: f64,
-    /// Probability that an interrupt comes in between: the stamp is earlier or later still.
+    /// Probability that an interrupt intervenes: the timestamp is earlier or later still.
     pub spike: f64,
     /// Mean of the exponential time that an interrupt takes, ns.
     pub spike_ns_mean: f64,
-    /// The clock shows whole multiples of this, ns.
+    /// Resolution of the clock, ns: it shows integer multiples of this.
     pub tick_ns: i64,
-    /// After what time a transmit stamp is reported, ns.
+    /// Time after which a transmit timestamp is reported, ns.
     pub report_ns: i64,
-    /// Probability that a transmit stamp never comes.
+    /// Probability that a transmit timestamp never arrives.
     pub missing: f64,
     /// Probability that a packet cannot be sent.
     pub unsendable: f64,
 }
 
 impl Scenario {
-    /// A run of `nodes` nodes with everything else by default.
+    /// A run of `nodes` nodes with defaults for everything else.
     pub fn new(nodes: u32) -> Self {
         Self { nodes, neighbors: nodes.saturating_sub(1).min(10), ..Self::default() }
     }
 
-    /// Reads a scenario file's text and checks it.
+    /// Parses the text of a scenario file and checks it.
     ///
     /// # Errors
-    /// When the text is not TOML, a key is unknown or of the wrong type (key and line are named),
-    /// or a value is out of its range.
+    /// Returns an error if the text is not TOML, if a key is unknown or of the wrong type (key and
+    /// line are named), or if a value is out of range.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let scenario: Self =
             toml::from_str(text).map_err(|error| Error::Toml(error.to_string().trim_end().to_owned()))?;
@@ -233,12 +235,12 @@ impl Scenario {
 }
 
 impl Stamps {
-    /// A network interface's own stamps: 8 ns of noise.
+    /// Timestamps of a network interface: 8 ns of noise.
     pub fn hardware() -> Self {
         Self { source: StampSource::Hardware, noise_sd_ns: 8.0, ..Self::default() }
     }
 
-    /// A kernel's stamps: 0.5 µs off on average, and 20 µs more when an interrupt comes in between.
+    /// Timestamps of a kernel: 0.5 µs off on average, and 20 µs more when an interrupt intervenes.
     pub fn software() -> Self {
         Self { late_ns_mean: 500.0, spike: 0.002, spike_ns_mean: 20_000.0, ..Self::default() }
     }
@@ -338,7 +340,7 @@ impl Default for Stamps {
     }
 }
 
-/// A duration as a number of microseconds, whole or not.
+/// A duration as a number of microseconds, integer or not.
 mod micros {
     use probe_sync_time::Duration;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

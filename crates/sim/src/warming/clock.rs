@@ -23,12 +23,12 @@ pub(super) struct WarmingClock {
 #[derive(Copy, Clone, Debug)]
 struct Onset {
     at_s: f64,
-    /// What the rate changes by in the end, ns/s.
+    /// Total change of the rate, ns/s.
     amount_ns_per_s: f64,
 }
 
 impl WarmingClock {
-    /// Drawn for `seconds`.
+    /// Draws a clock for `seconds`.
     pub(super) fn new(draws: &mut Draws, seconds: f64) -> Self {
         let start_ns = draws.symmetric(START_NS);
         let rate_ns_per_s = draws.symmetric(RATE_NS_PER_S);
@@ -50,7 +50,7 @@ impl WarmingClock {
         Self { start_ns, rate_ns_per_s, walk, onsets }
     }
 
-    /// What it shows more than the true time, ns, `at_s` seconds after the start.
+    /// Clock minus true time, ns, `at_s` seconds after the start.
     pub(super) fn error_ns(&self, at_s: f64) -> f64 {
         self.start_ns
             + self.rate_ns_per_s * at_s
@@ -58,7 +58,7 @@ impl WarmingClock {
             + self.onsets.iter().map(|onset| onset.error_ns(at_s)).sum::<f64>()
     }
 
-    /// What it shows at a true time, whole ns.
+    /// Reading at a true time, integer ns.
     pub(super) fn shows_ns(&self, at_s: f64) -> f64 {
         at_s * 1e9 + self.error_ns(at_s)
     }

@@ -9,7 +9,7 @@ use super::clock::WarmingClock;
 use super::network::Pair;
 use crate::world::random::{Draws, Purpose};
 
-/// How large a run is.
+/// Size of a run.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Size {
     pub(super) nodes: u32,
@@ -50,7 +50,7 @@ impl World {
         Self { nodes, window_s: size.window_s, clocks, edges, pairs, exchanges }
     }
 
-    /// Every node's window of that number.
+    /// Every node's window with that number.
     pub(super) fn cuts(&self, window: usize) -> Vec<WindowCut> {
         let [start, end] = [window, window + 1].map(|number| number as f64 * self.window_s);
         let shown = |node: u32, at: f64| {

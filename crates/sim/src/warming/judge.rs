@@ -16,24 +16,24 @@ use super::cell::REFERENCE;
 use super::draw::World;
 use crate::accuracy::{Judgement, Pool, joining};
 
-/// One seed, judged.
+/// One judged seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WarmingRun {
     /// Every node at every line of 250 ms.
     pub lines: Vec<Judgement>,
-    /// The lines of the windows joined by straight lines, at the same times from the first to the
-    /// last of them.
+    /// Linear interpolation between the lines of the windows, at the same times from the first to
+    /// the last of them.
     pub joined: Vec<Judgement>,
-    /// The live estimates at the windows' middles.
+    /// The live estimates at the midpoints of the windows.
     pub live: Vec<Judgement>,
-    /// The longest time between two usable lines of the windows of one node, s.
+    /// Longest time between two usable window lines of one node, s.
     pub hole_s: f64,
-    /// Changes of rate that were named.
+    /// Rate changes named.
     pub rate_changes: usize,
-    /// Everything else that was named, as it was said.
+    /// Everything else that was named, as printed.
     pub others: Vec<String>,
-    /// Root mean square over the nodes of their mean error in what the lines say that asymmetry
-    /// makes it.
+    /// Root mean square over the nodes of their mean error divided by the asymmetry stated in the
+    /// lines.
     pub asymmetry_z: f64,
     /// |error| of every node but the reference where each edge is known but for its asymmetry, ns.
     pub floor_ns: Vec<f64>,
@@ -50,7 +50,7 @@ pub struct WarmingOutcome {
     pub joined: Pool,
     /// [`WarmingRun::live`].
     pub live: Pool,
-    /// The longest of all, s.
+    /// The longest of all seeds, s.
     pub hole_s: f64,
     /// In all seeds.
     pub rate_changes: usize,
@@ -63,7 +63,7 @@ pub struct WarmingOutcome {
 }
 
 impl WarmingOutcome {
-    /// Takes in one seed.
+    /// Adds one seed.
     pub fn add(&mut self, run: &WarmingRun) {
         for (pool, judgements) in
             [(&mut self.lines, &run.lines), (&mut self.joined, &run.joined), (&mut self.live, &run.live)]
@@ -143,7 +143,7 @@ fn judgement(world: &World, node: &NodeEstimate, at: Timestamp<Reference>, usabl
     }
 }
 
-/// What a reader gets who joins two lines by a straight one; it states nothing.
+/// Linear interpolation between two lines; it states no uncertainty.
 fn straight(world: &World, pair: &[&OffsetRecord], at: Timestamp<Reference>) -> Judgement {
     let share = (at - middle(pair[0])).as_ns_f64() / (middle(pair[1]) - middle(pair[0])).as_ns_f64();
     let [from, to] = [0, 1].map(|k| pair[k].estimate.offset_ns);
@@ -157,7 +157,7 @@ fn straight(world: &World, pair: &[&OffsetRecord], at: Timestamp<Reference>) -> 
     }
 }
 
-/// The mean error of each node over the run is what asymmetry makes of it.
+/// The mean error of each node over the run is due to asymmetry.
 fn asymmetry_z(world: &World, written: &[OffsetRecord], lines: &[Judgement]) -> f64 {
     rms((1..world.nodes).map(NodeId).filter_map(|node| {
         let errors: Vec<f64> = lines.iter().filter(|line| line.node == node).filter_map(Judgement::error_ns).collect();
@@ -167,7 +167,7 @@ fn asymmetry_z(world: &World, written: &[OffsetRecord], lines: &[Judgement]) -> 
     }))
 }
 
-/// What least squares makes of the asymmetries alone.
+/// Least-squares result of the asymmetries alone.
 fn floor_ns(world: &World) -> Vec<f64> {
     let ends: Vec<(usize, usize)> = world.edges.iter().map(|edge| (edge.src.index(), edge.dst.index())).collect();
     let biases: Vec<f64> = world.pairs.iter().map(|pair| pair.asymmetry_ns).collect();
@@ -185,5 +185,5 @@ fn rms(values: impl Iterator<Item = f64>) -> f64 {
     if count == 0 { 0.0 } else { (sum / f64::from(count)).sqrt() }
 }
 
-/// Between the lines that are judged.
+/// Distance between the judged lines.
 const SPACING: Duration = Duration::from_ms(250);

@@ -21,8 +21,8 @@ use crate::world::random::{Draws, Purpose};
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Pair {
     constant_ns: f64,
-    /// Packets along the edge take this longer, and packets back this much less: theta of the edge
-    /// looks this much too large.
+    /// Additional delay of packets along the edge, and reduction of that of packets back, ns: theta
+    /// of the edge appears too large by this.
     pub(super) asymmetry_ns: f64,
     /// Along the edge and back.
     loads: [f64; 2],
@@ -88,7 +88,7 @@ impl Pair {
     }
 }
 
-/// What is waiting `after_ns` later.
+/// The remaining wait `after_ns` later.
 fn waited_on(mut waiting_ns: f64, after_ns: f64, load: f64, draws: &mut Draws) -> f64 {
     let mut left = after_ns;
     // Ends: bursts come one or two dozen times less often than once per ns.
@@ -117,28 +117,28 @@ fn stamp_error_ns(source: StampSource, received: bool, draws: &mut Draws) -> f64
 const ASYMMETRY_HARDWARE_NS: f64 = 20.0;
 const ASYMMETRY_SOFTWARE_NS: f64 = 50.0;
 
-/// Each direction's load is uniform within the cell's ± this.
+/// The load of each direction is uniform within the cell's ± this.
 const LOAD_SPREAD: f64 = 0.1;
 
-/// Coded pairs per second and edge, each way, how evenly they come, the time within a pair, and the
-/// mean time to answer, s.
+/// Coded pairs per second and edge, each way, the regularity of their times, the time within a
+/// pair, and the mean time to answer, s.
 const PAIRS_PER_SECOND: f64 = 20.0;
 const GAP_SPREAD: f64 = 0.2;
 const SPACING_S: f64 = 100e-6;
 const TURN_S: f64 = 15e-6;
 
-/// The least one-way delay and how far pairs differ, ns.
+/// The least one-way delay and the spread over pairs, ns.
 const CONSTANT_NS: f64 = 3_000.0;
 const CONSTANT_SPREAD_NS: f64 = 6_000.0;
 
-/// A burst's mean time on the wire: ten full frames at 10 Gbit/s, ns.
+/// Mean time of a burst on the wire: ten full frames at 10 Gbit/s, ns.
 const BURST_NS: f64 = 12_000.0;
 
 /// Standard deviation of a hardware stamp, ns.
 const NOISE_HARDWARE_NS: f64 = 8.0;
 
-/// A software receive stamp is late by an exponential time of this mean; with this probability an
-/// interrupt adds another, ns.
+/// A software receive timestamp is late by an exponential time with this mean; with this
+/// probability an interrupt adds another, ns.
 const LATE_NS: f64 = 500.0;
 const INTERRUPTED: f64 = 0.05;
 const INTERRUPT_NS: f64 = 15_000.0;

@@ -19,7 +19,7 @@ pub struct WanderingClock {
     /// At the beginning of each step: the error that wander has added, ns, and the wandering part
     /// of the rate, ns per ns.
     pub(crate) knots: Vec<(f64, f64)>,
-    /// Changes of rate for some time.
+    /// Temporary changes of rate.
     pub(crate) slews: Vec<Slew>,
     /// Time since the start and error, ns, in order of time; empty: none.
     pub(crate) replay: Vec<(i64, f64)>,
@@ -27,7 +27,7 @@ pub struct WanderingClock {
     pub(crate) noticed: Vec<Disturbance>,
 }
 
-/// A change of rate for some time, ns since the start.
+/// A temporary change of rate, ns since the start.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Slew {
     pub(crate) start_ns: i64,
@@ -35,24 +35,24 @@ pub(crate) struct Slew {
     pub(crate) ppm: f64,
 }
 
-/// Something that a clock watch sees.
+/// A disturbance that a clock watch sees.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Disturbance {
-    /// Since the start, ns.
+    /// Time since the start, ns.
     pub(crate) at_ns: i64,
     pub(crate) step_ns: i64,
     pub(crate) slew_ppm: f64,
 }
 
 impl WanderingClock {
-    /// What this clock shows minus the true time, at true time `at`, ns.
+    /// This clock minus the true time, at true time `at`, ns.
     pub fn error_ns(&self, at: Timestamp<System>) -> f64 {
         let since = (at - self.start).as_ns();
         let slewed: f64 = self.slews.iter().map(|slew| slew.error_ns(since)).sum();
         self.skewed.error_ns(at) + self.wander(since).0 + slewed + self.replayed(since).0
     }
 
-    /// The clock's rate error at true time `at`, ppm; steps have none.
+    /// The clock's rate error at true time `at`, ppm; steps do not count.
     pub fn rate_ppm(&self, at: Timestamp<System>) -> f64 {
         let since = (at - self.start).as_ns();
         let slewing = |slew: &&Slew| (slew.start_ns..slew.end_ns).contains(&since);
@@ -60,13 +60,13 @@ impl WanderingClock {
         self.skewed.rate_ppm(at) + (self.wander(since).1 + self.replayed(since).1) * 1e6 + slews
     }
 
-    /// What this clock shows at true time `at`.
+    /// Reading of this clock at true time `at`.
     pub fn apply(&self, at: Timestamp<System>) -> Timestamp<System> {
         at + Duration::from_ns_f64(self.error_ns(at))
     }
 
-    /// The true time at which this clock shows `shown`. Where a step makes it show an instant twice
-    /// or never, some time near the step.
+    /// The true time at which this clock shows `shown`. If a step makes it show an instant twice or
+    /// never, some time near the step.
     pub fn invert(&self, shown: Timestamp<System>) -> Timestamp<System> {
         let mut at = shown;
         // Rates are below 1 %: each turn makes the error a hundred times smaller.
@@ -76,8 +76,8 @@ impl WanderingClock {
         at
     }
 
-    /// What the node's clock watch reports of the time after `from` up to `to`, true time: the sum
-    /// of all steps and the largest change of rate, like a real one.
+    /// What the node's clock watch reports about the time after `from` up to `to`, true time: the
+    /// sum of all steps and the largest change of rate, like a real one.
     pub fn event_in(&self, from: Timestamp<System>, to: Timestamp<System>) -> Option<ClockEvent> {
         let begin = self.noticed.partition_point(|seen| seen.at_ns <= (from - self.start).as_ns());
         let end = self.noticed.partition_point(|seen| seen.at_ns <= (to - self.start).as_ns());
@@ -92,7 +92,7 @@ impl WanderingClock {
         })
     }
 
-    /// Wander's part of error and rate.
+    /// Contribution of wander to error and rate.
     fn wander(&self, since: i64) -> (f64, f64) {
         let Some(last) = self.knots.len().checked_sub(1) else { return (0.0, 0.0) };
         let since = since.max(0);
@@ -101,7 +101,7 @@ impl WanderingClock {
         (error + rate * (since - step * STEP_NS) as f64, rate)
     }
 
-    /// The recorded series' part of error and rate.
+    /// Contribution of the recorded series to error and rate.
     fn replayed(&self, since: i64) -> (f64, f64) {
         let (Some(first), Some(last)) = (self.replay.first(), self.replay.last()) else { return (0.0, 0.0) };
         let after = self.replay.partition_point(|(at, _)| *at <= since);

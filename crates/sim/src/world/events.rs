@@ -21,7 +21,7 @@ use crate::world::random::{Draws, Purpose};
 use crate::world::stamp_errors::StampError;
 use crate::world::stamps::Side;
 
-/// Everything that a run is made of.
+/// State of a run.
 #[derive(Debug)]
 pub(crate) struct World<'a> {
     scenario: &'a Scenario,
@@ -35,9 +35,9 @@ pub(crate) struct World<'a> {
     order: u64,
     /// Time since the start, ns.
     now: i64,
-    /// Events handled.
+    /// Events processed.
     pub(crate) events: u64,
-    /// Packets that the network took.
+    /// Packets accepted by the network.
     pub(crate) packets_sent: u64,
 }
 
@@ -50,17 +50,17 @@ pub(crate) struct Node {
     pub(crate) tally: Tally,
     /// When the node's process last began, ns since the start.
     pub(crate) began_at: i64,
-    /// The timer asked for, and when the node will wake up for it.
+    /// The requested timer, and when the node will wake up for it.
     armed: Option<(Timestamp<Monotonic>, i64)>,
     draws: Draws,
-    /// When it says and hears nothing.
+    /// When it neither sends nor receives.
     silences: Vec<Span>,
     /// When its process does not run, in order of time.
     pauses: Vec<Span>,
     stamp_errors: Vec<StampError>,
 }
 
-/// Something that happens at a true time, ns since the start.
+/// An event at a true time, ns since the start.
 #[derive(Copy, Clone, Debug)]
 struct Event {
     at: i64,
@@ -73,14 +73,14 @@ enum What {
     Wake(NodeId),
     /// A packet arrives, by its number.
     Arrival(u32),
-    /// A transmit stamp is reported, or will never be, by its number.
+    /// A transmit timestamp is reported, or will never be, by its number.
     Sent(u32),
     /// A node's silence is over: its process begins anew.
     Begin(NodeId),
 }
 
 impl<'a> World<'a> {
-    /// A world at its first instant.
+    /// The state at the first instant.
     pub(crate) fn new(
         scenario: &'a Scenario,
         seed: u64,
@@ -117,7 +117,7 @@ impl<'a> World<'a> {
         true_time(self.now)
     }
 
-    /// Handles all events up to `until`, ns since the start.
+    /// Processes all events up to `until`, ns since the start.
     pub(crate) fn advance(&mut self, until: i64) {
         while self.heap.peek().is_some_and(|Reverse(event)| event.at <= until) {
             self.step();
@@ -125,7 +125,7 @@ impl<'a> World<'a> {
         self.now = self.now.max(until);
     }
 
-    /// Stops the starting of exchanges and handles all events that are left.
+    /// Stops starting exchanges and processes all remaining events.
     pub(crate) fn drain(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.endpoint.set_probing(false));
         // Ends: no exchange starts, and each packet and timer of an exchange makes finitely many
@@ -135,7 +135,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Changes whom `node` probes.
+    /// Changes which nodes `node` probes.
     pub(crate) fn set_out_edges(&mut self, node: NodeId, peers: &[NodeId]) -> Result<(), Error> {
         self.nodes[node.index()].endpoint.set_out_edges(peers)?;
         self.settle(node, self.now);
@@ -148,12 +148,12 @@ impl<'a> World<'a> {
         self.settle(node, self.now);
     }
 
-    /// Whether `node` takes part at present.
+    /// Whether `node` currently takes part.
     pub(crate) fn is_live(&self, node: NodeId) -> bool {
         !self.nodes[node.index()].is_silent(self.now)
     }
 
-    /// Handles the next event, if any.
+    /// Processes the next event, if any.
     fn step(&mut self) {
         let Some(Reverse(event)) = self.heap.pop() else { return };
         self.now = event.at;
@@ -297,7 +297,7 @@ impl<'a> World<'a> {
         self.push(reported_at, What::Sent(number));
     }
 
-    /// The stamp of a packet between `node` and `peer`.
+    /// The timestamp of a packet between `node` and `peer`.
     fn stamp(&mut self, node: NodeId, peer: NodeId, side: Side, now: i64) -> Stamp {
         let exact = self.clocks[node.index()].apply(true_time(now));
         let state = &mut self.nodes[node.index()];
@@ -333,8 +333,8 @@ impl Node {
         self.silences.iter().any(|span| span.contains(at))
     }
 
-    /// A new process knows nothing of the old one's exchanges; those in flight are given up at its
-    /// first timer.
+    /// A new process knows nothing about the old one's exchanges; those in flight are given up at
+    /// its first timer.
     fn begin(&mut self, now: i64) {
         self.began_at = now;
         self.armed = None;
@@ -376,5 +376,5 @@ fn true_time(now: i64) -> Timestamp<System> {
 /// must not lose nanoseconds.
 pub(crate) const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);
 
-/// From one packet of a batch to the next, ns.
+/// Time from one packet of a batch to the next, ns.
 const SEND_NS: i64 = 1_500;

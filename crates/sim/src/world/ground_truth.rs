@@ -14,7 +14,7 @@ use crate::world::pairs::PairMap;
 /// What happened to the packets of one direction between two nodes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectionCounts {
-    /// Taken by the network.
+    /// Accepted by the network.
     pub sent: u64,
     /// Refused at the sender.
     pub unsendable: u64,
@@ -24,7 +24,7 @@ pub struct DirectionCounts {
     pub delivered: u64,
     /// Second copies that arrived.
     pub duplicates: u64,
-    /// Coded packets whose transmit stamp was withheld from the sender.
+    /// Coded packets whose transmit timestamp was withheld from the sender.
     pub stamps_withheld: u64,
 }
 
@@ -33,11 +33,11 @@ pub struct DirectionCounts {
 pub struct GroundTruth {
     /// By sender and receiver.
     pub directions: BTreeMap<(NodeId, NodeId), DirectionCounts>,
-    /// Datagrams made up for each node, by what is wrong with them.
+    /// Datagrams fabricated for each node, by defect.
     pub foreign: Vec<ForeignCounters>,
 }
 
-/// Counts while the run goes on.
+/// Counts during a run.
 #[derive(Debug)]
 pub(crate) struct PacketCounter {
     directions: PairMap<DirectionCounts>,
@@ -66,7 +66,7 @@ impl PacketCounter {
         self.directions.entry(from, to, DirectionCounts::default)
     }
 
-    /// A packet was taken from its sender; `copies` of it will arrive.
+    /// A packet was accepted from its sender; `copies` of it will arrive.
     pub(crate) fn note_sent(&mut self, from: NodeId, to: NodeId, copies: u8) {
         let counts = self.counts(from, to);
         counts.sent += 1;

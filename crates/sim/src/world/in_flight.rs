@@ -9,17 +9,17 @@ use probe_sync_time::{NodeId, Stamp};
 pub(crate) struct Packet {
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
-    /// What it was sent as; `None` for a foreign datagram.
+    /// The context it was sent with; `None` for a foreign datagram.
     pub(crate) context: Option<TxContext>,
-    /// How many copies were made of it.
+    /// Number of copies made of it.
     pub(crate) copies: u8,
     pub(crate) bytes: [u8; PACKET_BYTES],
     pub(crate) length: usize,
-    /// When it came, ns since the start, where its receiver was paused then.
+    /// When it arrived, ns since the start, if its receiver was paused then.
     pub(crate) came_at: Option<i64>,
 }
 
-/// A transmit stamp that will be reported to the node it was taken at, or will never be.
+/// A transmit timestamp that will be reported to the node it was taken at, or will never be.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) from: NodeId,
@@ -27,7 +27,7 @@ pub(crate) struct Report {
     pub(crate) stamp: Option<Stamp>,
 }
 
-/// Packets in flight, or stamps that will be reported, by number; numbers are used again.
+/// Packets in flight, or timestamps to be reported, by number; numbers are reused.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     places: Vec<T>,
@@ -41,7 +41,7 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T: Copy> Numbered<T> {
-    /// Keeps something; its number.
+    /// Stores an item and returns its number.
     pub(crate) fn put(&mut self, kept: T) -> u32 {
         match self.free.pop() {
             Some(number) => {
@@ -55,12 +55,12 @@ impl<T: Copy> Numbered<T> {
         }
     }
 
-    /// Looks at it.
+    /// Returns the item with a number.
     pub(crate) fn at(&self, number: u32) -> &T {
         &self.places[number as usize]
     }
 
-    /// Takes it out.
+    /// Removes and returns it.
     pub(crate) fn take(&mut self, number: u32) -> T {
         self.free.push(number);
         self.places[number as usize]
@@ -68,7 +68,7 @@ impl<T: Copy> Numbered<T> {
 }
 
 impl Numbered<Packet> {
-    /// Notes when a packet came that cannot be handled yet.
+    /// Notes when a packet arrived that cannot be handled yet.
     pub(crate) fn hold(&mut self, number: u32, now: i64) {
         self.places[number as usize].came_at.get_or_insert(now);
     }

@@ -17,7 +17,7 @@ use crate::world::pairs::PairMap;
 use crate::world::queue::Workload;
 use crate::world::random::{Draws, Purpose};
 
-/// One-way delays of a packet's copies, ns; none when it is lost.
+/// One-way delays of a packet's copies, ns; none if it is lost.
 pub(crate) type Delays = [Option<i64>; 2];
 
 /// All directions.
@@ -39,11 +39,11 @@ struct Direction {
     /// When it draws another load, ns since the start.
     next_load_at: i64,
     draws: Draws,
-    /// For loads, so that a change of load leaves the packets' numbers alone.
+    /// For loads, so that a change of load does not change the packets' numbers.
     load_draws: Draws,
     /// When packets take longer, and by how much, ns.
     extras: Vec<(Span, f64)>,
-    /// When packets are lost on top of the network's loss, and with what probability.
+    /// When packets are lost in addition to the network's loss, and with what probability.
     losses: Vec<(Span, f64)>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Wires<'a> {
         [Some(first), twice.then(|| direction.delay_ns(&network, at))]
     }
 
-    /// Sometimes a datagram that looks like `packet` but has one defect, which it counts in
+    /// Sometimes returns a datagram that looks like `packet` but has one defect, which it counts in
     /// `counters`.
     pub(crate) fn foreign(
         &mut self,
@@ -141,7 +141,7 @@ impl Direction {
 }
 
 /// The constant part of a direction's delay, ns. It depends on the seed and the two nodes only, not
-/// on who sent first.
+/// on which sent first.
 pub(crate) fn constant_ns(network: &Network, seed: u64, from: NodeId, to: NodeId) -> f64 {
     let mut pair = Draws::new(seed, Purpose::Pair, index(from.min(to), from.max(to)));
     let base = network.delay_ns as f64 + network.delay_spread_ns as f64 * pair.unit();

@@ -5,7 +5,7 @@
 
 use probe_sync_time::NodeId;
 
-/// Something kept for each ordered pair of nodes.
+/// Values for ordered pairs of nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct PairMap<T> {
     by_sender: Vec<Vec<(NodeId, T)>>,
@@ -17,7 +17,7 @@ impl<T> PairMap<T> {
         Self { by_sender: (0..nodes).map(|_| Vec::new()).collect() }
     }
 
-    /// What is kept for the pair, made at the first use.
+    /// The value of the pair, created on first use.
     pub(crate) fn entry(&mut self, from: NodeId, to: NodeId, make: impl FnOnce() -> T) -> &mut T {
         let list = &mut self.by_sender[from.index()];
         let place = match list.binary_search_by_key(&to, |(receiver, _)| *receiver) {
@@ -30,7 +30,7 @@ impl<T> PairMap<T> {
         &mut list[place].1
     }
 
-    /// Everything, in order of the pairs.
+    /// All values, in order of the pairs.
     pub(crate) fn into_iter(self) -> impl Iterator<Item = ((NodeId, NodeId), T)> {
         let lists = (0..).map(NodeId).zip(self.by_sender);
         lists.flat_map(|(from, list)| list.into_iter().map(move |(to, value)| ((from, to), value)))

@@ -24,8 +24,8 @@ use crate::world::random::Draws;
 pub(crate) struct Workload {
     burst_ns_mean: f64,
     load: f64,
-    /// The time of the last look, ns since the start, and the workload then, ns; `None` before the
-    /// first.
+    /// The time of the last update, ns since the start, and the workload then, ns; `None` before
+    /// the first.
     last: Option<(i64, f64)>,
 }
 
@@ -35,12 +35,12 @@ impl Workload {
         Self { burst_ns_mean, load, last: None }
     }
 
-    /// Another load from now on.
+    /// Sets the load from now on.
     pub(crate) fn set_load(&mut self, load: f64) {
         self.load = load;
     }
 
-    /// How long a packet waits that comes at `at`, ns since the start; never earlier than the
+    /// How long a packet waits that arrives at `at`, ns since the start; never earlier than the
     /// packet before.
     pub(crate) fn wait_ns(&mut self, at: i64, draws: &mut Draws) -> f64 {
         if self.load <= 0.0 || self.burst_ns_mean <= 0.0 {
@@ -81,7 +81,7 @@ impl Workload {
     }
 }
 
-/// After how many relaxation times the past is forgotten.
+/// Number of relaxation times after which the past is forgotten.
 const MEMORY: f64 = 2.5;
 
 #[cfg(test)]

@@ -14,26 +14,26 @@ pub(crate) struct Draws {
     counter: u64,
 }
 
-/// What a stream is for; streams of different purposes never share numbers.
+/// Purpose of a stream; streams with different purposes never share numbers.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Purpose {
     /// A clock's constants and wander.
     Clock = 1,
     /// A clock's sudden events.
     ClockEvents,
-    /// A node's stamps and wake-ups.
+    /// A node's timestamps and wake-ups.
     Node,
     /// The constants of a pair of nodes.
     Pair,
     /// The constants of one direction.
     Direction,
-    /// What the packets of one direction meet.
+    /// What happens to the packets of one direction.
     Packets,
     /// The loads of one direction.
     Loads,
     /// Foreign datagrams.
     Foreign,
-    /// A clock of the generator of warming clocks.
+    /// A clock in the generator of warming clocks.
     WarmingClock,
     /// A pair of nodes there.
     WarmingPair,
@@ -43,7 +43,7 @@ pub(crate) enum Purpose {
     Swinging,
     /// Which messages of a round are delayed (`round_cost`).
     Messages,
-    /// What a run of `coverage` has as a whole.
+    /// Properties of a run of `coverage` as a whole.
     CoverageRun,
     /// A clock there.
     CoverageClock,
@@ -54,7 +54,7 @@ pub(crate) enum Purpose {
 }
 
 impl Draws {
-    /// The stream of this name.
+    /// The stream with this identity.
     pub(crate) fn new(seed: u64, purpose: Purpose, index: u64) -> Self {
         Self { counter: mix(mix(mix(seed) ^ purpose as u64) ^ index) }
     }
@@ -99,13 +99,13 @@ impl Draws {
         max * (2.0 * self.unit() - 1.0)
     }
 
-    /// Uniform whole number below `limit`, which must be positive. The bias of at most `limit`/2⁶⁴
-    /// does not matter here.
+    /// Uniform integer below `limit`, which must be positive. The bias of at most `limit`/2⁶⁴ does
+    /// not matter here.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.bits()) * limit as u128) >> 64) as usize
     }
 
-    /// True with probability `p`, clamped to 0..=1. Impossible things cost nothing.
+    /// True with probability `p`, clamped to 0..=1. Impossible events draw no number.
     pub(crate) fn chance(&mut self, p: f64) -> bool {
         p > 0.0 && self.unit() < p
     }
@@ -132,7 +132,7 @@ fn mix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// 2⁶⁴ divided by the golden ratio, as the paper has it.
+/// 2⁶⁴ divided by the golden ratio, as in the paper.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]

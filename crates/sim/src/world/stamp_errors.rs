@@ -20,7 +20,7 @@ pub(crate) struct StampError {
 }
 
 impl StampError {
-    /// The errors of `node`, which talks to the peers that `edges` gives it.
+    /// The errors of `node`, whose peers are given by `edges`.
     pub(crate) fn of(node: NodeId, faults: &[Fault], edges: &[Edge]) -> Vec<Self> {
         let error = |fault: &Fault| match fault.what {
             FaultKind::Falseticker { node: whose, constant_ns, ramp_ns_per_s, per_peer, stamps } if whose == node => {
@@ -32,7 +32,7 @@ impl StampError {
         faults.iter().filter_map(error).collect()
     }
 
-    /// By how much a stamp is wrong that is taken at `at` of a packet to or from `peer`, ns.
+    /// Error of a timestamp taken at `at` for a packet to or from `peer`, ns.
     pub(crate) fn error_ns(&self, at: i64, peer: NodeId, received: bool) -> f64 {
         if !self.span.contains(at) || self.stamps == WrongStamps::Receive && !received {
             return 0.0;

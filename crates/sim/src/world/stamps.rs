@@ -10,7 +10,7 @@ use probe_sync_time::{Duration, System, Timestamp};
 use crate::scenario::Stamps;
 use crate::world::random::Draws;
 
-/// Which end of its way a packet is at.
+/// The end of the path that a packet is at.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Transmit,
@@ -18,7 +18,7 @@ pub(crate) enum Side {
 }
 
 impl Stamps {
-    /// The stamp that is taken when the clock shows `exact`; `wrong_by_ns` is added.
+    /// The timestamp taken when the clock shows `exact`; `wrong_by_ns` is added.
     pub(crate) fn take(
         &self,
         exact: Timestamp<System>,

@@ -11,12 +11,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use probe_sync_time::{System, Timestamp};
 
-/// A datagram to send: its bytes, where to, and whether its transmit stamp is wanted.
+/// A datagram to send: its bytes, its destination, and whether its transmit timestamp is wanted.
 pub(super) type Datagram<'a> = (&'a [u8], socket2::SockAddr, bool);
 
-/// Sends up to [`BATCH`] datagrams by one system call, and returns how many left; an error is that
-/// of the first. `first_id` names those whose stamps are wanted to the error queue, counting up
-/// (Linux ≥ 6.13; `EINVAL` before).
+/// Sends up to [`BATCH`] datagrams with one system call, and returns how many were sent; an error
+/// is that of the first. `first_id` identifies those with wanted timestamps to the error queue,
+/// counting up (Linux ≥ 6.13; `EINVAL` before).
 pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[Datagram<'_>], first_id: Option<u32>) -> io::Result<usize> {
     let count = datagrams.len().min(BATCH);
     // SAFETY: `mmsghdr` and `iovec` are plain data for which all zeroes is a valid value.
@@ -57,9 +57,9 @@ pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[Datagram<'_>], first_id:
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// One control message of the socket level with a word of 32 bits. A wish for no transmit stamps is
-/// [`SCM_TIMESTAMPING`] with 0 (Linux ≥ 4.6): it holds for this packet alone, and saves the kernel
-/// a copy and the reader a message.
+/// Adds one control message of the socket level with a 32-bit word. [`SCM_TIMESTAMPING`] with 0
+/// (Linux ≥ 4.6) requests no transmit timestamps: it applies to this packet alone, and saves the
+/// kernel a copy and the reader a message.
 fn put_control(control: &mut [u8; SEND_CONTROL_SPACE], kind: libc::c_int, value: u32) {
     let length = CONTROL_HEADER + size_of::<u32>();
     control[..8].copy_from_slice(&length.to_ne_bytes());
@@ -68,16 +68,17 @@ fn put_control(control: &mut [u8; SEND_CONTROL_SPACE], kind: libc::c_int, value:
     control[16..20].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// What the kernel said beside a datagram.
+/// Control data that the kernel returned with a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Control {
-    /// The kernel's own stamp.
+    /// The kernel's own timestamp.
     pub(super) kernel: Option<Timestamp<System>>,
-    /// The interface's stamp, ns on the interface's clock.
+    /// The interface's timestamp, ns on the interface's clock.
     pub(super) hardware_ns: Option<i64>,
-    /// Datagrams that found the receive buffer full since the socket was made, modulo 2^32.
+    /// Datagrams dropped because the receive buffer was full since the socket was created, modulo
+    /// 2^32.
     pub(super) dropped: Option<u32>,
-    /// What an error-queue message is about.
+    /// The subject of an error-queue message.
     pub(super) error: Option<ExtendedError>,
 }
 
@@ -86,7 +87,7 @@ pub(super) struct Control {
 pub(super) struct ExtendedError {
     /// The error number; `ENOMSG` for a timestamp.
     pub(super) errno: i32,
-    /// Who says so: `SO_EE_ORIGIN_…`.
+    /// Origin: `SO_EE_ORIGIN_…`.
     pub(super) origin: u8,
     /// For a timestamp its kind, `SCM_TSTAMP_…`.
     pub(super) info: u32,
@@ -95,7 +96,7 @@ pub(super) struct ExtendedError {
 }
 
 impl ExtendedError {
-    /// True for a transmit stamp taken when the packet left, as opposed to scheduled or
+    /// True for a transmit timestamp taken when the packet left, as opposed to scheduled or
     /// acknowledged.
     pub(super) fn is_transmit_stamp(&self) -> bool {
         self.origin == libc::SO_EE_ORIGIN_TIMESTAMPING && self.errno == libc::ENOMSG && self.info == SCM_TSTAMP_SND
@@ -112,14 +113,14 @@ pub(super) struct Message<'a> {
     pub(super) control: Control,
 }
 
-/// Room for a few datagrams that one system call fetches together.
+/// Space for some datagrams fetched by one system call.
 pub(super) struct Batch {
     slots: Box<[Slot; BATCH]>,
     filled: usize,
     next: usize,
     /// The last call left the queue empty: it returned fewer datagrams than there was room for.
     emptied: bool,
-    /// That was told to the caller.
+    /// The caller was told so.
     told: bool,
 }
 
@@ -143,14 +144,14 @@ impl Batch {
         !std::mem::replace(&mut self.told, true) && self.emptied
     }
 
-    /// True when nothing is left here and the queue was empty after the last fetch: only then will
-    /// a readiness edge announce the next datagram.
+    /// True if nothing is left here and the queue was empty after the last fetch: only then will a
+    /// readiness edge announce the next datagram.
     pub(super) fn exhausted(&self) -> bool {
         self.next == self.filled && self.emptied
     }
 
     /// Fetches up to `limit` datagrams without waiting; `flags` selects the queue. Returns how many
-    /// came.
+    /// were fetched.
     pub(super) fn fetch(&mut self, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> io::Result<usize> {
         let limit = limit.min(BATCH);
         // SAFETY: `mmsghdr` and `iovec` are plain data for which all zeroes is a valid value.
@@ -230,7 +231,7 @@ impl Slot {
     }
 }
 
-/// Reads a `struct sockaddr_in` or `sockaddr_in6`.
+/// Parses a `struct sockaddr_in` or `sockaddr_in6`.
 fn parse_address(name: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(array(name, 0)?);
     let port = u16::from_be_bytes(array(name, 2)?);
@@ -273,7 +274,7 @@ fn parse_control_message(level: i32, kind: i32, data: &[u8], control: &mut Contr
     }
 }
 
-/// A stamp of zero means that there is none.
+/// A timestamp of zero means that there is none.
 fn parse_timespec(data: &[u8], at: usize) -> Option<i64> {
     let seconds = i64::from_ne_bytes(array(data, at)?);
     let nanoseconds = i64::from_ne_bytes(array(data, at + 8)?);
@@ -300,18 +301,19 @@ const _: () = assert!(size_of::<libc::timespec>() == 16 && size_of::<usize>() ==
 /// Datagrams sent or fetched by one call.
 pub(super) const BATCH: usize = 32;
 
-/// Longest datagram that is received whole, bytes; a probe packet has fewer than a hundred.
+/// Longest datagram that is received completely, bytes; a probe packet has fewer than a hundred.
 pub(super) const DATAGRAM_MAX: usize = 512;
 
 const NAME_SPACE: usize = size_of::<libc::sockaddr_storage>();
-/// Stamps 64, extended error with an IPv6 offender 64, drop counter 24; rounded up.
+/// Timestamps 64, extended error with an IPv6 offender 64, drop counter 24; rounded up.
 const CONTROL_SPACE: usize = 256;
 const CONTROL_HEADER: usize = 16;
 const SEND_CONTROL_SPACE: usize = 24;
 
 /// `include/uapi/asm-generic/socket.h`, since Linux 6.13; `libc` has no name for it.
 const SCM_TS_OPT_ID: libc::c_int = 81;
-/// `include/uapi/linux/errqueue.h`: the stamp was taken as the packet was handed to the interface.
+/// `include/uapi/linux/errqueue.h`: the timestamp was taken as the packet was passed to the
+/// interface.
 const SCM_TSTAMP_SND: u32 = 0;
 const SCM_TIMESTAMPING: libc::c_int = libc::SO_TIMESTAMPING;
 

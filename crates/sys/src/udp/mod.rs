@@ -58,7 +58,8 @@ pub struct TimestampedUdp {
     automatic: bool,
     ids: Ids,
     pending: Pending,
-    /// Transmit stamps ready to be taken: user stamps, and those collected during a recovery.
+    /// Transmit timestamps ready to be taken: user timestamps, and those collected during a
+    /// recovery.
     ready: VecDeque<(SendToken, Stamp)>,
     inbox: Batch,
     errors: Batch,
@@ -70,7 +71,7 @@ pub struct TimestampedUdp {
 /// Who numbers the packets for the error queue.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Ids {
-    /// We, with each packet. Unproven until a packet was accepted so.
+    /// This process, with each packet. Unproven until a packet was accepted that way.
     Chosen { proven: bool },
     /// The kernel, counting from zero at this token.
     Counted { zero_at: u32 },
@@ -80,8 +81,8 @@ impl TimestampedUdp {
     /// Opens the socket.
     ///
     /// # Errors
-    /// [`Error::Bind`] when the port is taken or the address is not one of this host's;
-    /// [`Error::Stamps`] when the mode demands stamps that are not available.
+    /// [`Error::Bind`] if the port is taken or the address does not belong to this host;
+    /// [`Error::Stamps`] if the mode requires timestamps that are not available.
     pub fn bind(options: &UdpOptions) -> Result<Self, Error> {
         let socket = fork::opened(|| open(options))?;
         let local = socket.local_addr().map_err(Error::system("read the socket's address"))?;
@@ -108,39 +109,39 @@ impl TimestampedUdp {
         self.local
     }
 
-    /// Where stamps come from at present.
+    /// Present source of timestamps.
     pub fn stamp_source(&self) -> StampSource {
         self.stamping.source()
     }
 
-    /// What every stamp may be wrong by, either way and in the same direction all through a run,
-    /// because it was converted from the interface's clock; zero for stamps of the kernel and of
-    /// this process.
+    /// Largest error of every timestamp, in either direction but the same one throughout a run, due
+    /// to the conversion from the interface's clock; zero for timestamps of the kernel and of this
+    /// process.
     pub fn conversion_error(&self) -> Duration {
         self.stamping.conversion_error()
     }
 
-    /// Why the stamps are no better than [`Self::stamp_source`] says, in mode
+    /// Why the timestamps are no better than [`Self::stamp_source`], in mode
     /// [`TimestampMode::Auto`].
     pub fn stamp_notes(&self) -> &[String] {
         self.stamping.notes()
     }
 
-    /// Counts since the socket was made.
+    /// Counts since the socket was created.
     pub fn counters(&self) -> UdpCounters {
         self.counters
     }
 
     /// The receive buffer that the system granted, bytes (Linux counts its own overhead, so usually
-    /// twice the wish).
+    /// twice the requested size).
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn receive_buffer_bytes(&self) -> Result<usize, Error> {
         self.socket.recv_buffer_size().map_err(Error::system("read the receive buffer's size"))
     }
 
-    /// How many packets wait for their transmit stamp.
+    /// Number of packets waiting for their transmit timestamp.
     pub fn stamps_awaited(&self) -> usize {
         self.pending.len() + self.ready.len()
     }
@@ -150,11 +151,12 @@ impl TimestampedUdp {
         self.network_errors.pop_front()
     }
 
-    /// Sends a datagram at once. Its transmit stamp comes from [`Self::try_transmit_stamp`] under
-    /// the token returned.
+    /// Sends a datagram at once. Its transmit timestamp comes from [`Self::try_transmit_stamp`]
+    /// with the returned token.
     ///
     /// # Errors
-    /// The packet did not leave, and no stamp will come. Counted; the socket can be used on.
+    /// Returns an error if the packet was not sent; no timestamp will come. The error is counted;
+    /// the socket remains usable.
     pub fn try_send(&mut self, bytes: &[u8], to: SocketAddr) -> Result<SendToken, SendError> {
         let mut token = Err(SendError::Full { to });
         self.send_batch(&[Outgoing { bytes, to, stamped: true }], |_, result| {
@@ -163,9 +165,9 @@ impl TimestampedUdp {
         token
     }
 
-    /// Sends datagrams at once, as many as fit by one system call, and says of each, by its place
-    /// and in order, what became of it: the token of the stamp that was wanted, or why it did not
-    /// leave. A failed packet does not keep the others from leaving.
+    /// Sends datagrams at once, as many as possible with one system call, and reports for each, by
+    /// index and in order, the result: the token of the wanted timestamp, or why it was not sent. A
+    /// failed packet does not keep the others from being sent.
     pub fn send_batch(
         &mut self,
         packets: &[Outgoing<'_>],
@@ -203,10 +205,10 @@ impl TimestampedUdp {
         self.errors.tell_emptied();
     }
 
-    /// The next datagram, or `None` when there is none at present.
+    /// Returns the next datagram, or `None` if there is none at present.
     ///
     /// # Errors
-    /// Only when the socket itself is broken.
+    /// Returns an error only if the socket itself is broken.
     pub fn try_recv(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, Error> {
         for _ in 0..RECEIVE_ROUNDS {
             let Some(message) = self.inbox.pop() else { if self.fetch_inbox()? { continue } else { return Ok(None) } };
@@ -227,11 +229,11 @@ impl TimestampedUdp {
         Ok(None)
     }
 
-    /// The next transmit stamp, in the order in which stamps come, or `None` when there is none at
-    /// present. Takes network errors off the error queue too.
+    /// Returns the next transmit timestamp, in the order in which timestamps arrive, or `None` if
+    /// there is none at present. Also takes network errors off the error queue.
     ///
     /// # Errors
-    /// Only when the socket itself is broken.
+    /// Returns an error only if the socket itself is broken.
     pub fn try_transmit_stamp(&mut self) -> Result<Option<(SendToken, Stamp)>, Error> {
         for _ in 0..RECEIVE_ROUNDS {
             if let Some(ready) = self.ready.pop_front() {
@@ -248,8 +250,8 @@ impl TimestampedUdp {
         Ok(None)
     }
 
-    /// A packet whose transmit stamp will not come: it has been awaited for `STAMP_TIMEOUT`, or was
-    /// given up. Ask now and then, at least once a second.
+    /// Returns a packet whose transmit timestamp will not come: it has been awaited for
+    /// `STAMP_TIMEOUT`, or was given up. Call this at least once a second.
     pub fn try_lost_stamp(&mut self) -> Option<SendToken> {
         if let Some(token) = self.pending.pop_lost() {
             return Some(token);
@@ -262,17 +264,17 @@ impl TimestampedUdp {
         self.pending.pop_lost()
     }
 
-    /// True when no datagram is left and an edge will announce the next.
+    /// True if no datagram is left and an edge will announce the next.
     fn inbox_exhausted(&self) -> bool {
         self.inbox.exhausted()
     }
 
-    /// True when no stamp is left and an edge will announce the next.
+    /// True if no timestamp is left and an edge will announce the next.
     fn errors_exhausted(&self) -> bool {
         self.ready.is_empty() && self.errors.exhausted()
     }
 
-    /// Notes that a stamp is wanted of a packet that was sent at `now`.
+    /// Notes that a timestamp is wanted for a packet that was sent at `now`.
     fn await_stamp(&mut self, now: Timestamp<System>) -> SendToken {
         if self.stamping.source() != StampSource::User {
             return self.pending.push(now);
@@ -288,8 +290,8 @@ impl TimestampedUdp {
         token
     }
 
-    /// Sends under ids that will be known, whoever chooses them. Returns how many left; an error is
-    /// the first one's.
+    /// Sends with known ids, whoever chooses them. Returns how many were sent; an error is that of
+    /// the first.
     fn send_named(&mut self, packets: &[Outgoing<'_>]) -> io::Result<usize> {
         let datagrams: Vec<Datagram<'_>> = packets
             .iter()
@@ -340,7 +342,7 @@ impl TimestampedUdp {
         message::send(self.socket.as_fd(), datagrams, first_id)
     }
 
-    /// After a send that may or may not have advanced the kernel's count of packets.
+    /// Called after a send that may or may not have advanced the kernel's count of packets.
     fn recover_ids(&mut self) {
         for _ in 0..RECEIVE_ROUNDS {
             while let Some(message) = self.errors.pop() {
@@ -361,7 +363,7 @@ impl TimestampedUdp {
         self.ids = Ids::Counted { zero_at: self.pending.next_token() };
     }
 
-    /// Fills the inbox. False: there is nothing at present.
+    /// Fills the inbox. Returns false if there is nothing at present.
     fn fetch_inbox(&mut self) -> Result<bool, Error> {
         if self.inbox.tell_emptied() {
             return Ok(false);
@@ -372,7 +374,7 @@ impl TimestampedUdp {
         fetch(&mut self.inbox, self.socket.as_fd(), 0, limit)
     }
 
-    /// Fills the batch of error messages. False: there is nothing at present.
+    /// Fills the batch of error messages. Returns false if there is nothing at present.
     fn fetch_errors(&mut self) -> Result<bool, Error> {
         if self.errors.tell_emptied() {
             return Ok(false);
@@ -381,8 +383,8 @@ impl TimestampedUdp {
         fetch(&mut self.errors, self.socket.as_fd(), libc::MSG_ERRQUEUE, BATCH)
     }
 
-    /// Sorts one message of the error queue: a stamp that a packet waits for is returned, all else
-    /// counted.
+    /// Handles one message of the error queue: a timestamp that a packet waits for is returned,
+    /// everything else is counted.
     fn sort_error(&mut self, peer: Option<SocketAddr>, control: Control) -> Option<(SendToken, Stamp)> {
         let error = control.error?;
         if !error.is_transmit_stamp() {
@@ -493,17 +495,18 @@ impl AsFd for TimestampedUdp {
     }
 }
 
-/// How long a transmit stamp is waited for. The kernel takes it when the packet leaves the
+/// How long to wait for a transmit timestamp. The kernel takes it when the packet leaves the
 /// interface's queue.
 const STAMP_TIMEOUT: Duration = Duration::from_ms(50);
 
-/// Transmit stamps missing, with not one received, before mode [`TimestampMode::Auto`] steps down.
+/// Missing transmit timestamps, with none received, after which mode [`TimestampMode::Auto`] steps
+/// down.
 const GIVE_UP_AFTER: u64 = 16;
 
 /// Network errors kept for [`TimestampedUdp::take_network_error`].
 const NETWORK_ERRORS_KEPT: usize = 16;
 
-/// Most messages looked at in one call that returns none of them.
+/// Most messages examined in one call that returns none of them.
 const RECEIVE_ROUNDS: usize = 256;
 
 #[cfg(test)]

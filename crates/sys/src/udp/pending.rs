@@ -21,7 +21,7 @@ pub(super) struct Pending {
     /// The next token.
     next: u32,
     waiting: usize,
-    /// Given up for want of room and not yet reported by `expire`.
+    /// Given up for lack of room and not yet reported by `expire`.
     evicted: usize,
     lost: VecDeque<SendToken>,
 }
@@ -44,17 +44,17 @@ impl Pending {
         }
     }
 
-    /// The token that the next sent packet gets.
+    /// The token of the next packet to be sent.
     pub(super) fn next_token(&self) -> u32 {
         self.next
     }
 
-    /// How many packets wait for their stamp.
+    /// Number of packets waiting for their timestamp.
     pub(super) fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Enters a packet that was sent just now.
+    /// Adds a packet that was sent just now.
     pub(super) fn push(&mut self, sent: Timestamp<System>) -> SendToken {
         let token = self.advance();
         self.ring[token as usize % RING] = Some(Waiting { token, sent });
@@ -62,12 +62,12 @@ impl Pending {
         SendToken(token)
     }
 
-    /// Hands out a token for a packet that needs no stamp.
+    /// Assigns a token to a packet that needs no timestamp.
     pub(super) fn skip(&mut self) -> SendToken {
         SendToken(self.advance())
     }
 
-    /// The next token, its place in the ring cleared: only the last `RING` tokens can be waiting.
+    /// The next token, its slot in the ring cleared: only the last `RING` tokens can be waiting.
     fn advance(&mut self) -> u32 {
         let token = self.next;
         self.next = token.wrapping_add(1);
@@ -83,7 +83,7 @@ impl Pending {
         token
     }
 
-    /// Strikes a packet out; returns when it was sent. `None` if it was not waiting.
+    /// Removes a packet; returns when it was sent. `None` if it was not waiting.
     pub(super) fn take(&mut self, token: u32) -> Option<Timestamp<System>> {
         let slot = &mut self.ring[token as usize % RING];
         let sent = slot.filter(|entry| entry.token == token)?.sent;
@@ -92,18 +92,18 @@ impl Pending {
         Some(sent)
     }
 
-    /// Gives up on packets that were sent longer than `timeout` before `now`. Returns how many were
-    /// given up since the last call, for want of room too.
+    /// Gives up packets that were sent longer than `timeout` before `now`. Returns how many were
+    /// given up since the last call, including those for lack of room.
     pub(super) fn expire(&mut self, now: Timestamp<System>, timeout: Duration) -> usize {
         self.lose_while(|entry| now - entry.sent > timeout)
     }
 
-    /// Reports a packet that was taken already as lost after all.
+    /// Reports a packet that was already taken as lost after all.
     pub(super) fn give_up(&mut self, token: u32) {
         Self::lose(&mut self.lost, token);
     }
 
-    /// Gives up on all packets. Returns how many.
+    /// Gives up all packets. Returns how many.
     pub(super) fn forget_all(&mut self) -> usize {
         self.lose_while(|_| true)
     }
@@ -141,7 +141,7 @@ impl Pending {
     }
 }
 
-/// Most packets that can wait for their stamp at once.
+/// Most packets that can wait for their timestamp at once.
 pub(super) const RING: usize = 1024;
 
 #[cfg(test)]

@@ -45,13 +45,13 @@ pub struct AsyncUdp {
     stamped: bool,
 }
 
-/// What a wait ended with; several may hold.
+/// What ended a wait; several may apply.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
     /// Datagrams may have arrived: call [`AsyncUdp::try_recv`] until it returns `None`.
     pub readable: bool,
-    /// Transmit stamps or network errors may have come: call [`AsyncUdp::try_transmit_stamp`] until
-    /// it returns `None`.
+    /// Transmit timestamps or network errors may have arrived: call
+    /// [`AsyncUdp::try_transmit_stamp`] until it returns `None`.
     pub stamped: bool,
     /// The timer's deadline has passed.
     pub expired: bool,
@@ -64,7 +64,7 @@ impl AsyncUdp {
     /// As [`TimestampedUdp::bind`].
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O enabled.
+    /// Panics outside of a tokio runtime with I/O enabled.
     pub fn bind(options: &UdpOptions) -> Result<Self, Error> {
         Self::new(TimestampedUdp::bind(options)?)
     }
@@ -72,29 +72,29 @@ impl AsyncUdp {
     /// Registers a socket with the runtime.
     ///
     /// # Errors
-    /// When the system is out of epoll watches.
+    /// Returns an error if the system is out of epoll watches.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O enabled.
+    /// Panics outside of a tokio runtime with I/O enabled.
     pub fn new(udp: TimestampedUdp) -> Result<Self, Error> {
         let mut polled = Self::polled(udp);
         polled.watch()?;
         Ok(polled)
     }
 
-    /// A socket that wakes nobody: [`AsyncUdp::look`] says when to look.
+    /// Wraps a socket that does not wake tasks: call [`AsyncUdp::look`] when it should be checked.
     pub fn polled(udp: TimestampedUdp) -> Self {
         // What came before has no edge of its own.
         Self { watch: None, udp, readable: true, stamped: true }
     }
 
-    /// From now on datagrams and stamps wake the task. Nothing happens when they do so already.
+    /// From now on datagrams and timestamps wake the task. Does nothing if they do so already.
     ///
     /// # Errors
-    /// When the system is out of epoll watches.
+    /// Returns an error if the system is out of epoll watches.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O enabled.
+    /// Panics outside of a tokio runtime with I/O enabled.
     pub fn watch(&mut self) -> Result<(), Error> {
         if self.watch.is_none() {
             // SAFETY: the descriptor belongs to the socket in `udp`, which is never replaced and
@@ -107,20 +107,20 @@ impl AsyncUdp {
         Ok(())
     }
 
-    /// True while datagrams and stamps wake nobody.
+    /// True while datagrams and timestamps do not wake tasks.
     pub fn is_polled(&self) -> bool {
         self.watch.is_none()
     }
 
-    /// Datagrams, and stamps where some are awaited, may have come unannounced: the next calls ask
-    /// the socket.
+    /// Datagrams, and timestamps if some are awaited, may have arrived unannounced: the next calls
+    /// check the socket.
     pub fn look(&mut self) {
         self.readable = true;
         self.stamped |= self.udp.stamps_awaited() > 0;
     }
 
-    /// Network errors may have come unannounced: the next call for a stamp asks the socket. Now and
-    /// then is enough.
+    /// Network errors may have arrived unannounced: the next call for a timestamp checks the
+    /// socket. An occasional call is enough.
     pub fn look_for_errors(&mut self) {
         self.stamped = true;
     }
@@ -187,11 +187,11 @@ impl AsyncUdp {
         Ok(stamped)
     }
 
-    /// Waits until datagrams or stamps may be there; for ever while polled and nothing was left.
-    /// Can be dropped and called again at no loss.
+    /// Waits until datagrams or timestamps may be there; for ever while polled and nothing was
+    /// left. Can be dropped and called again without loss.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// Returns an error if the runtime is shutting down.
     pub async fn ready(&mut self) -> Result<Wake, Error> {
         if !self.readable && !self.stamped {
             let Some(watch) = &self.watch else { return pending().await };
@@ -217,11 +217,11 @@ impl Drop for AsyncUdp {
     }
 }
 
-/// Waits until datagrams or stamps may be there or the timer's deadline has passed. Can be dropped
-/// and called again at no loss.
+/// Waits until datagrams or timestamps may be there or the timer's deadline has passed. Can be
+/// dropped and called again without loss.
 ///
 /// # Errors
-/// When the runtime is shutting down.
+/// Returns an error if the runtime is shutting down.
 pub async fn wait(udp: &mut AsyncUdp, timer: &Timer) -> Result<Wake, Error> {
     let mut ready = pin!(udp.ready());
     let mut expired = pin!(timer.expired());

@@ -28,36 +28,35 @@ use super::message::{self, Batch, Control};
 use crate::SystemClock;
 use crate::host::read_line;
 
-/// The stamps under test.
+/// The timestamps under test.
 pub(super) struct Promise<'a> {
     /// Their source.
     pub(super) source: StampSource,
-    /// What they may be wrong by, beside rounding.
+    /// Their largest error, in addition to rounding.
     pub(super) error_limit: Duration,
-    /// Reads the stamp out of a control message.
+    /// Reads the timestamp from a control message.
     pub(super) stamp: &'a dyn Fn(Control) -> Option<Stamp>,
-    /// Asks the kernel for them.
+    /// Requests them from the kernel.
     pub(super) ask: &'a dyn Fn(BorrowedFd<'_>) -> io::Result<()>,
 }
 
-/// What became of one packet.
+/// Observations of one packet.
 #[derive(Copy, Clone, Debug)]
 struct Observed {
     /// The clock before it was sent.
     before: Timestamp<System>,
     transmit: Option<Stamp>,
-    /// None: it was not to come back.
+    /// `None`: it was not expected back.
     receive: Option<Option<Stamp>>,
-    /// The clock when its stamps were read.
+    /// The clock when its timestamps were read.
     after: Timestamp<System>,
 }
 
-/// Tests a promise on the path of `options`: over loopback, and out of `interface` where that is
-/// another. A note where the interface could not be tried.
+/// Tests the timestamps on the path of `options`: over loopback, and out of `interface` if that is
+/// another. Returns a note if the interface could not be tested.
 ///
 /// # Errors
-/// What was not as promised, in each of [`ATTEMPTS`] tests: a clock that is stepped during one
-/// spoils it.
+/// States what failed in each of [`ATTEMPTS`] tests: a clock step during one invalidates it.
 pub(super) fn self_test(
     options: &UdpOptions,
     interface: Option<&str>,
@@ -111,7 +110,7 @@ fn attempt(options: &UdpOptions, interface: Option<&str>, promise: &Promise<'_>)
     }
 }
 
-/// Makes packets leave by the interface of `own`, and says where to.
+/// Makes packets leave through the interface of `own`, and returns the destination.
 fn group(own: IpAddr, interface: Option<&str>, socket: &Socket) -> io::Result<SockAddr> {
     match own {
         IpAddr::V4(own) => {
@@ -132,8 +131,8 @@ fn group(own: IpAddr, interface: Option<&str>, socket: &Socket) -> io::Result<So
     }
 }
 
-/// Sends [`PACKETS`] one after the other and waits for the stamps of each; `id` counts on as the
-/// kernel does.
+/// Sends [`PACKETS`] one after the other and waits for the timestamps of each; `id` continues
+/// counting as the kernel does.
 fn observe(
     socket: &Socket,
     to: &SockAddr,
@@ -173,7 +172,7 @@ fn observe(
     Ok(observed)
 }
 
-/// Were the stamps as promised?
+/// Checks whether the timestamps are as promised.
 fn judge(observed: &[Observed], promise: &Promise<'_>) -> Result<(), String> {
     let (kind, room) = (promise.source.as_str(), promise.error_limit);
     let mut earlier: Option<Timestamp<System>> = None;
@@ -207,11 +206,11 @@ fn judge(observed: &[Observed], promise: &Promise<'_>) -> Result<(), String> {
 
 /// Packets of each kind.
 const PACKETS: usize = 4;
-/// Tests before a kind of stamps is given up.
+/// Tests before a kind of timestamps is given up.
 const ATTEMPTS: usize = 3;
-/// How long the stamps of one packet are waited for; also on a machine that is busy.
+/// How long to wait for the timestamps of one packet, even on a busy machine.
 const STAMP_LIMIT: StdDuration = StdDuration::from_millis(100);
-/// Discard.
+/// The discard port.
 const DISCARD: u16 = 9;
 /// Link-local messages of PTP (IEEE 1588, annexes C and D).
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 107);

@@ -16,7 +16,7 @@ use super::message::Batch;
 use super::{UdpOptions, stamping};
 use crate::Error;
 
-/// A non-blocking, bound socket that reports ICMP errors and dropped datagrams.
+/// Opens a non-blocking, bound socket that reports ICMP errors and dropped datagrams.
 pub(super) fn open(options: &UdpOptions) -> Result<Socket, Error> {
     let address = options.bind;
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
@@ -40,7 +40,7 @@ pub(super) fn open(options: &UdpOptions) -> Result<Socket, Error> {
     Ok(socket)
 }
 
-/// Fills `batch` with at most `limit` messages. False when nothing is there at present.
+/// Fills `batch` with at most `limit` messages. Returns false if there is nothing at present.
 pub(super) fn fetch(
     batch: &mut Batch,
     socket: BorrowedFd<'_>,
@@ -59,7 +59,7 @@ pub(super) fn fetch(
     Ok(false)
 }
 
-/// Errors that the network, not the call at hand, has caused.
+/// Errors caused by the network, not by the current call.
 pub(super) fn is_network_error(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -28,7 +28,7 @@ pub(super) struct Stamping {
 }
 
 impl Stamping {
-    /// Asks for stamps of the kind that `options` wants.
+    /// Requests timestamps of the kind in `options`.
     pub(super) fn start(socket: BorrowedFd<'_>, options: &UdpOptions) -> Result<Self, Error> {
         let interface = options.interface.clone().or_else(|| interface_of_address(options.bind.ip()));
         let mut stamping = Self { source: StampSource::User, phc: None, notes: Vec::new() };
@@ -45,8 +45,8 @@ impl Stamping {
         Ok(stamping)
     }
 
-    /// What every stamp may be wrong by because it was converted from the interface's clock; zero
-    /// for other stamps.
+    /// Largest error of every timestamp due to the conversion from the interface's clock; zero for
+    /// other timestamps.
     pub(super) fn conversion_error(&self) -> Duration {
         self.phc.as_ref().map_or(Duration::ZERO, Phc::error_limit)
     }
@@ -59,7 +59,7 @@ impl Stamping {
         &self.notes
     }
 
-    /// The best stamp in a control message, at most as good as [`Self::source`].
+    /// The best timestamp in a control message, at most as good as [`Self::source`].
     pub(super) fn stamp(&self, control: Control) -> Option<Stamp> {
         let converted = |phc: &Phc| control.hardware_ns.and_then(|raw| phc.to_system(raw));
         if let Some(at) = self.phc.as_ref().and_then(converted) {
@@ -84,7 +84,7 @@ impl Stamping {
         let _ = set_flags(socket, flags);
     }
 
-    /// To the next poorer kind of stamps.
+    /// Steps down to the next worse kind of timestamps.
     pub(super) fn step_down(&mut self, socket: BorrowedFd<'_>) {
         let before = self.source;
         self.phc = None;
@@ -123,7 +123,7 @@ impl Stamping {
         }
     }
 
-    /// Back to user stamps, with a note, unless `test` is passed.
+    /// Falls back to user timestamps, with a note, unless `test` is passed.
     fn keep_if_proven(&mut self, socket: BorrowedFd<'_>, test: &impl Fn(&Self) -> Result<Option<String>, String>) {
         match test(self) {
             Ok(note) => self.notes.extend(note),
@@ -176,10 +176,10 @@ impl Stamping {
     }
 }
 
-/// The first socket on a host that wants receive stamps makes the kernel patch its own code to take
-/// them, in the background: for some milliseconds packets still arrive without. Waits until a
-/// packet on loopback is stamped, at most [`SETTLE_ATTEMPTS`] milliseconds; where loopback is down,
-/// that long.
+/// The first socket on a host that requests receive timestamps makes the kernel patch its own code
+/// to take them, in the background: for some milliseconds packets still arrive without. Waits until
+/// a packet on loopback has a timestamp, at most [`SETTLE_ATTEMPTS`] milliseconds; if loopback is
+/// down, that long.
 fn await_receive_stamps() {
     let stamped = || -> io::Result<bool> {
         let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
@@ -226,8 +226,8 @@ fn missing_hardware(offer: &TimestampingOffer) -> &'static str {
 /// About a millisecond each.
 const SETTLE_ATTEMPTS: usize = 50;
 
-/// `OPT_TSONLY`: the stamp comes without a copy of the packet. `OPT_CMSG`: and with the control
-/// messages that say whose.
+/// `OPT_TSONLY`: the timestamp comes without a copy of the packet. `OPT_CMSG`: and with the control
+/// messages that identify it.
 const COMMON_FLAGS: u32 =
     libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY | libc::SOF_TIMESTAMPING_OPT_CMSG;
 
@@ -236,7 +236,7 @@ const KERNEL_FLAGS: u32 = COMMON_FLAGS
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE
     | libc::SOF_TIMESTAMPING_TX_SOFTWARE;
 
-/// The kernel's receive stamps too, for packets that the interface did not stamp.
+/// Also the kernel's receive timestamps, for packets that the interface did not timestamp.
 const HARDWARE_FLAGS: u32 = COMMON_FLAGS
     | libc::SOF_TIMESTAMPING_RAW_HARDWARE
     | libc::SOF_TIMESTAMPING_RX_HARDWARE
@@ -305,7 +305,7 @@ mod tests {
         assert!(reason.contains("transmit timestamp is"), "{reason}");
     }
 
-    /// The outward half with real packets, where this host has an interface that is not loopback.
+    /// The outward half with real packets, if this host has an interface other than loopback.
     #[test]
     fn the_outward_interface_is_tried_with_packets_that_leave_it() {
         let named = crate::interfaces::default_interface();

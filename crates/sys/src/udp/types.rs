@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimestampMode {
-    /// The best that is to be had.
+    /// The best available.
     #[default]
     Auto,
     /// The interface's, or fail.
     Hardware,
     /// The kernel's, or fail.
     Kernel,
-    /// Clock reads in this process.
+    /// Clock readings in this process.
     User,
 }
 
-/// How to make a [`TimestampedUdp`](super::TimestampedUdp).
+/// Options of a [`TimestampedUdp`](super::TimestampedUdp).
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
     /// Local address; port 0 lets the system choose one.
     pub bind: SocketAddr,
-    /// Which timestamps.
+    /// Kind of timestamps.
     pub timestamps: TimestampMode,
-    /// The interface that packets use, for hardware stamps. `None`: the one that has the address
-    /// `bind`.
+    /// The interface that packets use, for hardware timestamps. `None`: the one that has the
+    /// address `bind`.
     pub interface: Option<String>,
     /// Receive buffer, bytes; the system may grant less, see
     /// [`TimestampedUdp::receive_buffer_bytes`](super::TimestampedUdp::receive_buffer_bytes).
@@ -43,20 +43,20 @@ impl UdpOptions {
     }
 }
 
-/// Names a sent packet until its transmit stamp comes. Counts up by one per packet whose stamp is
-/// wanted, modulo 2^32.
+/// Identifies a sent packet until its transmit timestamp arrives. Counts up by one per packet with
+/// a wanted timestamp, modulo 2^32.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SendToken(pub u32);
 
 /// A datagram to send.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing<'a> {
-    /// What.
+    /// Content.
     pub bytes: &'a [u8],
-    /// Where to.
+    /// Destination.
     pub to: SocketAddr,
-    /// Whether its transmit stamp is wanted. A stamp costs the kernel a copy of the packet and the
-    /// reader a message.
+    /// Whether its transmit timestamp is wanted. A timestamp costs the kernel a copy of the packet
+    /// and the reader a message.
     pub stamped: bool,
 }
 
@@ -65,13 +65,13 @@ pub struct Outgoing<'a> {
 pub struct Received {
     /// Bytes written to the caller's buffer.
     pub len: usize,
-    /// The sender.
+    /// Sender.
     pub from: SocketAddr,
-    /// When it arrived.
+    /// Time of arrival.
     pub stamp: Stamp,
 }
 
-/// Why a packet was not sent. All are counted, and none ends a run.
+/// Why a packet was not sent. All cases are counted, and none ends a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -86,48 +86,48 @@ pub enum SendError {
     Unreachable {
         /// The destination.
         to: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The system refused the packet, a firewall for example.
+    /// The system refused the packet, for example a firewall.
     #[error("cannot send to {to}: {source}")]
     Refused {
         /// The destination.
         to: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// An ICMP error about a packet of ours.
+/// An ICMP error about one of our packets.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct NetworkError {
-    /// Where the packet was to go.
+    /// Destination of the packet.
     pub to: SocketAddr,
-    /// What the network said; `ConnectionRefused`: nobody listens on that port.
+    /// The error; `ConnectionRefused`: nobody listens on that port.
     pub kind: io::ErrorKind,
 }
 
-/// What happened on a socket since it was made.
+/// Counts of events on a socket since it was created.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UdpCounters {
-    /// Packets handed to the kernel.
+    /// Packets passed to the kernel.
     pub sent: u64,
     /// Datagrams received.
     pub received: u64,
-    /// Transmit stamps handed out.
+    /// Transmit timestamps returned.
     pub transmit_stamps: u64,
-    /// Transmit stamps that did not come, or came too late.
+    /// Transmit timestamps that did not come, or came too late.
     pub transmit_stamps_missing: u64,
-    /// Transmit stamps that belonged to no waiting packet.
+    /// Transmit timestamps that belonged to no waiting packet.
     pub transmit_stamps_unmatched: u64,
-    /// Transmit and receive times read by this process, by choice or for want of anything better.
+    /// Transmit and receive times read by this process, by choice or for lack of anything better.
     pub user_stamps: u64,
-    /// Datagrams without a stamp of the kind in use, which got a poorer one.
+    /// Datagrams without a timestamp of the kind in use, which got a worse one.
     pub receive_stamps_missing: u64,
     /// Sends that found the buffer full.
     pub send_full: u64,
-    /// Sends with no route or a dead network.
+    /// Sends without a route or to a network that is down.
     pub send_unreachable: u64,
     /// Sends that the system refused.
     pub send_refused: u64,
@@ -141,6 +141,6 @@ pub struct UdpCounters {
     pub dropped_by_kernel: u64,
     /// Datagrams longer than any probe packet, or longer than the caller's buffer, dropped.
     pub oversized: u64,
-    /// Times that the count of packets was set anew after a failed send (kernels before 6.13).
+    /// Times that the count of packets was reset after a failed send (kernels before 6.13).
     pub id_recoveries: u64,
 }

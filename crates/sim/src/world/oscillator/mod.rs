@@ -15,8 +15,8 @@ use crate::scenario::{Clocks, Scenario};
 use crate::world::clock::{Disturbance, STEP_NS, Slew, WanderingClock};
 use crate::world::random::{Draws, Purpose};
 
-/// The clock of `node` in a run of `scenario`; its wander is drawn for `horizon`, later it keeps
-/// its last rate.
+/// The clock of `node` in a run of `scenario`; its wander is drawn for `horizon`, afterwards it
+/// keeps its last rate.
 pub(crate) fn clock(
     scenario: &Scenario,
     seed: u64,
