@@ -25,7 +25,7 @@ pub enum Error {
         /// Number of nodes.
         nodes: usize,
     },
-    /// A distance of knots that gives no sensible file.
+    /// A distance between knots that results in no sensible file.
     #[error("{reason}")]
     UnusableSpacing {
         /// What is wrong, and what would be valid.

@@ -37,8 +37,8 @@ impl Belief {
         Self { state: predicted_state(self.state, delta), covariance }
     }
 
-    /// A measurement of offset and rate with covariance `noise`; None where rounding has won over
-    /// S.
+    /// Processes a measurement of offset and rate with covariance `noise`; `None` if rounding has
+    /// destroyed S.
     pub(crate) fn innovation(&self, measured: Pair, noise: Block) -> Option<Innovation> {
         let total = [0, 1, 2].map(|k| self.covariance[k] + noise[k]);
         Innovation::new(total, [measured[0] - self.state[0], measured[1] - self.state[1]])
@@ -65,7 +65,7 @@ impl Belief {
 }
 
 impl Innovation {
-    /// From S and ν; None where rounding has won over S.
+    /// From S and ν; `None` if rounding has destroyed S.
     pub(crate) fn new(total: Block, off: Pair) -> Option<Self> {
         let certainty = inverse(total)?;
         let scaled = times(certainty, off);

@@ -27,7 +27,7 @@ pub(crate) fn stiffness(q: f64, delta: f64) -> Block {
     [12.0 / (q * delta.powi(3)), -6.0 / (q * delta.powi(2)), 4.0 / (q * delta)]
 }
 
-/// What the walk within a window adds to the covariance of its line.
+/// Covariance that the walk within a window adds to its line.
 pub(crate) fn window_excess(q: f64, window: f64) -> [f64; 2] {
     [q * window.powi(3) / 320.0, 0.059 * q * window]
 }
@@ -47,11 +47,11 @@ pub(crate) fn bridge(q: f64, delta: f64, s: f64) -> f64 {
     q * delta.powi(3) * (s * (1.0 - s)).powi(3) / 3.0
 }
 
-/// Variance of the offset at the fraction `s` of `delta` seconds between two ends of these
-/// covariances, on the cubic. Errors of neighbouring offsets are nearly one (a path's asymmetry, a
-/// window that both have seen), so their parts are added, not their squares; errors of rates count
-/// as independent. With the weights h of [`hermite`]: `(h₀σ_a + h₁σ_b)²`, what the rates add, and
-/// the [`bridge`].
+/// Variance of the offset at the fraction `s` of `delta` seconds between two ends with these
+/// covariances, on the cubic. Errors of neighbouring offsets are nearly the same (the asymmetry of
+/// a path, a window shared by both), so their standard deviations are added, not their squares;
+/// errors of rates count as independent. With the weights h of [`hermite`]: `(h₀σ_a + h₁σ_b)²`, the
+/// contribution of the rates, and the [`bridge`].
 pub(crate) fn variance_between([a, b]: [Block; 2], q: f64, delta: f64, s: f64) -> f64 {
     let [[wa, wb], _] = hermite(s, delta);
     let offsets = (wa[0] * a[0].sqrt() + wb[0] * b[0].sqrt()).powi(2);
@@ -117,7 +117,7 @@ pub(crate) fn apply(m: Square, x: Pair) -> Pair {
     [m[0][0] * x[0] + m[0][1] * x[1], m[1][0] * x[0] + m[1][1] * x[1]]
 }
 
-/// F: what `delta` seconds do to (x, f).
+/// F: the transition of (x, f) over `delta` seconds.
 pub(crate) fn transition(delta: f64) -> Square {
     [[1.0, delta], [0.0, 1.0]]
 }

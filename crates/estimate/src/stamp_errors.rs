@@ -46,21 +46,21 @@ use crate::smoother::SmoothedOffset;
 use crate::statistics::{SIGMAS_95, median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
-/// Whether an estimate contains the asymmetry of its hosts already.
+/// Whether an estimate already contains the asymmetry of its hosts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostTerm {
-    /// It does: the graph assumes it of a round alone.
+    /// It does: the graph assumes it for a single round.
     Contained,
     /// It does not, and it is added.
     Added,
 }
 
-/// What is known of all nodes' stamps.
+/// Knowledge about the timestamp errors of all nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct StampErrors {
     /// By node, bound of its conversion, ns; the largest that any edge of it stated.
     bounds_ns: Vec<f64>,
-    /// Of the last rounds, the median margin of the edges between hosts, ns.
+    /// For the last rounds, the median margin of the edges between hosts, ns.
     margins_ns: VecDeque<f64>,
     /// Standard deviation of a host's asymmetry, ns.
     host_ns: f64,
@@ -69,12 +69,12 @@ pub(crate) struct StampErrors {
 }
 
 impl StampErrors {
-    /// Returns what is known before any node has stated anything.
+    /// Returns the state before any node has stated anything.
     pub(crate) fn new(nodes: usize, reference: NodeId, hosts: Hosts) -> Self {
         Self { bounds_ns: vec![0.0; nodes], margins_ns: VecDeque::new(), host_ns: 0.0, hosts, reference }
     }
 
-    /// Takes in what the edges of a round state.
+    /// Adds the statements of the edges of a round.
     pub(crate) fn learn(&mut self, edges: &[EdgeAlphaBeta]) {
         for edge in edges {
             for (node, stated) in [edge.src_node_id, edge.dst_node_id].into_iter().zip(edge.stamp_errors_ns) {
@@ -105,7 +105,7 @@ impl StampErrors {
         node.asymmetry_sigma_ns = node.asymmetry_sigma_ns.hypot(sd);
     }
 
-    /// Adds this part to what is known of a node at some time.
+    /// Adds this part to the uncertainty of a node at some time.
     pub(crate) fn widened(&self, node: NodeId, known: SmoothedOffset) -> SmoothedOffset {
         let sd = self.standard_deviation(node, HostTerm::Added, known.offset_ns);
         if sd == 0.0 {
@@ -120,7 +120,7 @@ impl StampErrors {
         }
     }
 
-    /// Of an offset against the reference, ns.
+    /// Of an offset from the reference, ns.
     fn standard_deviation(&self, node: NodeId, hosts: HostTerm, offset_ns: f64) -> f64 {
         if node == self.reference {
             return 0.0;
@@ -134,15 +134,14 @@ impl StampErrors {
     }
 }
 
-/// Standard deviation of what the stamps of a node are wrong by, alike, where nothing is converted,
-/// ns.
+/// Standard deviation of the common error of a node's timestamps, without conversion, ns.
 const FLOOR_NS: f64 = 2.0;
 
-/// How often an offset is rounded to a number of 64 bits on its way from the edges to a file: as an
-/// edge's, at the round's time, in the sum over a path, as the estimate. Each is wrong by half a
-/// step at most, evenly.
+/// Number of roundings of an offset to 64 bits on its way from the edges to a file: as an edge's,
+/// at the round's time, in the sum over a path, as the estimate. The error of each is uniform
+/// within half a step.
 const ROUNDINGS: f64 = 4.0;
-/// Of less hard bounds are not widened, ns.
+/// Bounds are not widened by less, ns.
 const STEP_MIN_NS: f64 = 0.01;
 
 /// Rounds whose margins count.
@@ -173,8 +172,8 @@ mod tests {
         Exchange { edge, seq, stamp: StampSource::Hardware, t: [a, b, c, d, e, f, g, h].map(Timestamp::from_ns) }
     }
 
-    /// The last of ten live rounds, and the run smoothed, whose fits were told this bound for every
-    /// node.
+    /// The last of ten live rounds, and the smoothed run, whose fits were given this bound for
+    /// every node.
     fn estimates(bound: f64) -> [Vec<NodeEstimate>; 2] {
         let wrong = [-550, 560, 20];
         let mut solver = Solver::new(SolverOptions::new(NODES as usize, NodeId(0)));
@@ -238,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The same packets without the statement: what they claimed before.
+    /// The same packets without the statement: their earlier claim.
     #[test]
     fn without_the_statement_the_truth_is_outside() {
         for estimates in estimates(0.0) {
@@ -251,8 +250,8 @@ mod tests {
         }
     }
 
-    /// A host that shows 1970, or is 105 days or a century behind: the truth is within bounds
-    /// always, within 95 % as often as it says, and nobody steps.
+    /// A host whose clock shows 1970, or is 105 days or a century behind: the truth is always
+    /// within the bounds, within 95 % as often as stated, and no step is reported.
     #[test]
     fn offsets_that_a_number_of_64_bits_cannot_hold_are_less_sure() {
         for away in [-1_790_000_000_000_000_123, -9_100_000_000_000_001, 3_155_760_000_000_000_077_i64] {

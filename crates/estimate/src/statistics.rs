@@ -71,8 +71,8 @@ pub(crate) fn by_moment(
     joined
 }
 
-/// Packets sent by a host within this time are one moment, ns: more than a wake-up takes, less than
-/// the time between two of them.
+/// Packets sent by a host within this time count as one moment, ns: more than a wake-up takes, less
+/// than the time between two of them.
 pub(crate) const MOMENT_NS: f64 = 1e6;
 
 /// Half-width of a normal distribution's 95 % interval, in standard deviations.

@@ -8,14 +8,14 @@
 //! By hand: costs before/after of 0/9, 1/9, 9/0, 8/1 are least, 2, with the step after the second
 //! vote. It does not establish that there is a step.
 
-/// What a vote costs on a side from which it is so many spreads away: queues are long now and then.
+/// Cost of a vote on a side from which it is `spreads` spreads away: queues are long now and then.
 pub(crate) fn cost(spreads: f64) -> f64 {
     spreads.abs().min(COST_MAX)
 }
 
-/// The fewest and the most votes that may lie before the step; None where the votes speak of
-/// something else. `costs`: before and after the step, in order of time; a place is clearly worse
-/// than another when it costs `clear` more.
+/// The fewest and the most votes that may precede the step; `None` if the votes are about something
+/// else. `costs`: before and after the step, in order of time; a position is clearly worse than
+/// another if it costs `clear` more.
 pub(crate) fn before_step(costs: &[[f64; 2]], clear: f64) -> Option<[usize; 2]> {
     let mut total: f64 = costs.iter().map(|cost| cost[1]).sum();
     // totals[k]: the first k are before the step.
@@ -32,9 +32,9 @@ pub(crate) fn before_step(costs: &[[f64; 2]], clear: f64) -> Option<[usize; 2]> 
     Some([totals.iter().position(likely)?, totals.iter().rposition(likely)?])
 }
 
-/// What one vote may cost.
+/// Largest cost of one vote.
 pub(crate) const COST_MAX: f64 = 10.0;
-/// Where votes cost more than this in the mean, something else happened.
+/// A larger mean cost of the votes means that something else happened.
 const COST_USUAL: f64 = 4.0;
 
 #[cfg(test)]

@@ -217,7 +217,7 @@ pub struct NodeEstimate {
     pub edges_excluded: u32,
 }
 
-/// The keys of [`NodeWindowData`] in files, where a round's number has two names.
+/// The keys of [`NodeWindowData`] in files, which have two names for the number of a round.
 #[derive(Serialize, Deserialize)]
 struct NodeWindowKeys {
     node_id: NodeId,

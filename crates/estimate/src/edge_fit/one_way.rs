@@ -36,9 +36,9 @@ use crate::window::EdgeAlphaBeta;
 /// A packet seen on both hosts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct OneWayPacket {
-    /// When it left, on the sender's clock.
+    /// Departure, on the sender's clock.
     pub sent: Timestamp<System>,
-    /// When it came, on the receiver's clock.
+    /// Arrival, on the receiver's clock.
     pub received: Timestamp<System>,
 }
 
@@ -47,7 +47,7 @@ pub struct OneWayPacket {
 pub struct PacketWindow<'a> {
     /// The edge i→j; theta is offset_j − offset_i.
     pub edge: Edge,
-    /// Where x = 0 shall be, ns on the source's clock.
+    /// Position of x = 0, ns on the source's clock.
     pub midpoint: Timestamp<System>,
     /// From i to j, in any order.
     pub forward: &'a [OneWayPacket],

@@ -108,8 +108,8 @@ pub(super) fn points(packets: &[Packet]) -> impl Iterator<Item = Point> {
 /// sd(a) at the centre of mass, in mean spacings.
 const SPACINGS_INTERCEPT: f64 = 1.5;
 
-/// How much less a parabola knows of its middle than a line, in standard deviations: 9/4 in
-/// variance for least squares, and as much here.
+/// How much less certain the middle of a parabola is than that of a line, in standard deviations:
+/// 9/4 in variance for least squares, and the same here.
 const BENT: f64 = 1.5;
 
 /// sd(b)·sd(x), in mean spacings.

@@ -169,7 +169,7 @@ const NEWTON_STEPS_MAX: usize = 30;
 /// A stage ends when a step would gain less than this share of the cost.
 const DECREMENT_MIN: f64 = 1e-12;
 
-/// Backtracking ends here, where rounding hides any gain.
+/// Backtracking ends here: rounding hides any gain.
 const LENGTH_MIN: f64 = 1e-9;
 
 #[cfg(test)]

@@ -162,8 +162,8 @@ impl Clocks {
         }
     }
 
-    /// Reports a change of a node relative to the reference. If there is only one node, the change
-    /// can be attributed only by the watches of both.
+    /// Reports a change of a node relative to the reference. If there is only one node, only the
+    /// clock watches of both can tell which of them changed.
     fn name(&self, view: &RoundView<'_>, alone: bool, node: usize, change: Change, verdict: &mut Verdict) {
         let (node, reference) = (NodeId(node as u32), view.reference);
         // A watch may have seen it in the round before packets showed it.
@@ -411,8 +411,8 @@ impl Clocks {
         }
     }
 
-    /// Discards a history too short for judgement after a broken window; only what the node saw
-    /// itself is known.
+    /// Discards a history too short to be judged after a broken window; only what the node itself
+    /// saw is known.
     fn forget_young(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
         let track = &mut self.tracks[node];
         if track.filter.is_none_or(|filter| filter.updates >= UPDATES_MIN) {

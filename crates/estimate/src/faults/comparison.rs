@@ -26,7 +26,7 @@ pub(super) struct Comparison {
     pub(super) measured: Vec<Option<Measured>>,
     /// Jumps of the nodes' offsets beyond what their rates explain.
     pub(super) jumps: Vec<Jump>,
-    /// Jumps without what most nodes have in common.
+    /// Jumps minus the part common to most nodes.
     pub(super) own_jumps: Vec<Jump>,
     /// True if the node's windows prove a step, or it saw one itself.
     pub(super) broken: Vec<bool>,

@@ -64,7 +64,7 @@ impl Default for Jump {
 }
 
 impl Jump {
-    /// Returns what most nodes have in common, which is due to their reference.
+    /// Returns the part common to most nodes, which is due to their reference.
     pub(super) fn of_reference<'a>(nodes: &(impl Iterator<Item = &'a Self> + Clone)) -> Self {
         if nodes.clone().next().is_none() {
             return Self::default();
@@ -140,8 +140,8 @@ impl Recent {
     }
 
     /// Returns the jump of the clock between its first two windows, if a third confirms the second.
-    /// One window alone stands against two, so the hard intervals must confirm it too: the first
-    /// window may simply have been bad.
+    /// Only one window contradicts two, so the hard intervals must confirm it too: the first window
+    /// may simply have been bad.
     pub(super) fn first_jump(mut self, now: Window) -> Option<FirstJump> {
         self.take_in(now);
         let known: Vec<Window> = self.windows.into_iter().flatten().collect();

@@ -39,11 +39,11 @@ pub(super) struct Onsets {
 #[derive(Copy, Clone, Debug)]
 struct Candidate {
     since: RoundId,
-    /// How far a clock with one ns/s more is ahead of the filter, after the last round.
+    /// Distance from the filter, after the last round, of a clock whose rate is 1 ns/s higher.
     ahead: Pair,
     /// d and C of the rounds but the last.
     before: Pair,
-    /// Of the last round.
+    /// From the last round.
     last: Pair,
 }
 
@@ -81,8 +81,8 @@ impl Onsets {
         self.candidates[CANDIDATES - 1] = Some(fresh);
     }
 
-    /// The surest change that is `deviations` standard deviations clear, what most nodes show taken
-    /// away.
+    /// The most certain change that exceeds `deviations` standard deviations, minus what most nodes
+    /// show.
     pub(super) fn surest(&self, deviations: f64, shared: &SharedOnsets) -> Option<Onset> {
         let known = self.candidates.iter().flatten();
         surest(known.map(|candidate| candidate.less(shared.rate(candidate.since))), deviations)
@@ -94,7 +94,8 @@ impl Onsets {
 }
 
 impl Candidate {
-    /// Adds what a round says of a clock that is ahead of the filter by `ahead` times the change.
+    /// Adds the evidence of a round about a clock that is ahead of the filter by `ahead` times the
+    /// change.
     fn add(&mut self, ahead: Pair, taken: &Taken) {
         let weighted = times(taken.certainty, ahead);
         self.before = self.evidence();
@@ -113,7 +114,8 @@ impl Candidate {
         d / c
     }
 
-    /// What is left without a change that all had: the less, the less that is known.
+    /// The remainder after subtracting a change common to all, which is subtracted less the less
+    /// certain it is.
     fn less(&self, shared: Rate) -> Self {
         let less = |[d, c]: Pair| {
             let known = 1.0 / (1.0 + c * shared.variance);
@@ -144,15 +146,15 @@ struct Rate {
     variance: f64,
 }
 
-/// What most nodes show alike: their reference's own changes of rate, with the opposite sign.
+/// Changes common to most nodes: rate changes of their reference, with the opposite sign.
 #[derive(Clone, Debug)]
 pub(super) struct SharedOnsets {
-    /// The typical node's, where most are like it, and how well its rate is known.
+    /// That of the typical node, if most nodes resemble it, and the uncertainty of its rate.
     typical: Vec<(Candidate, Rate)>,
 }
 
 impl SharedOnsets {
-    /// Of all nodes that took in the round.
+    /// From all nodes that contributed to the round.
     pub(super) fn of<'a>(nodes: &(impl Iterator<Item = &'a Onsets> + Clone)) -> Self {
         let count = nodes.clone().count();
         let all = || nodes.clone().flat_map(|onsets| onsets.candidates.iter().flatten());
@@ -175,7 +177,7 @@ impl SharedOnsets {
         Self { typical: rounds.into_iter().filter_map(typical).collect() }
     }
 
-    /// Of a change that began in a round; 0 where nodes are not alike.
+    /// Rate of a change that began in a round; 0 if the nodes differ.
     fn rate(&self, since: RoundId) -> Rate {
         self.typical
             .iter()
@@ -189,12 +191,11 @@ impl SharedOnsets {
     }
 }
 
-/// Of each node's d and C: the evidence of an average node, and the rate that the nodes show
-/// together.
+/// From each node's d and C: the evidence of an average node, and the common rate of the nodes.
 ///
-/// A node whose windows are thin may show any rate, so its rate has as much weight as it is
-/// certain; and none has more than the least certain of the best third, because one node alone says
-/// nothing of most.
+/// A node with few packets per window may show any rate, so its rate is weighted by its certainty;
+/// no weight exceeds that of the least certain of the best third, because one node alone says
+/// nothing about most.
 fn typical_evidence(nodes: impl Iterator<Item = Pair> + Clone) -> (Pair, Rate) {
     let mut certainties: Vec<f64> = nodes.clone().map(|[_, c]| c).collect();
     certainties.sort_unstable_by(f64::total_cmp);
@@ -219,7 +220,7 @@ const CANDIDATES: usize = 6;
 /// The rounds but the last, and the last alone: so many standard deviations each.
 const EACH: f64 = 3.0;
 
-/// A smaller change of rate is what clocks do.
+/// Smaller changes of rate are normal for clocks.
 const ONSET_MIN_NS_PER_S: f64 = 100.0;
 
 #[cfg(test)]
@@ -280,8 +281,8 @@ mod tests {
         SharedOnsets::of(&nodes.iter())
     }
 
-    /// A node that took in the rounds with these rates, measured so many times worse than
-    /// [`NOISE`]; all begin with the filter in the right place.
+    /// A node that processed the rounds with these rates, measured `worse` times less precisely
+    /// than [`NOISE`]; each starts with the filter in the right place.
     fn seen(rounds: impl Iterator<Item = u64>, worse: f64, rate: impl Fn(u64) -> f64) -> Onsets {
         let mut onsets = Onsets::default();
         let noise = NOISE.map(|variance| variance * worse * worse);

@@ -35,7 +35,7 @@ use crate::graph::edges::{Equation, State};
 use crate::statistics::{TO_SIGMA, median};
 use crate::window::EdgeAlphaBeta;
 
-/// What is known of every edge.
+/// Knowledge about every edge.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
     edges: BTreeMap<Edge, Track>,
@@ -55,7 +55,8 @@ struct Track {
     variance: f64,
     count: u32,
     seen: u32,
-    /// The least margin while both clocks were where they were predicted, ns; 0 before the first.
+    /// The smallest margin while both clocks were where they were predicted, ns; 0 before the
+    /// first.
     least_margin: f64,
     first: RoundId,
     last: RoundId,
@@ -67,7 +68,7 @@ struct Track {
     bad: bool,
 }
 
-/// By how much an edge is off its level, ns; zero where it is not.
+/// Deviation of an edge from its level, ns; zero if it is at its level.
 #[derive(Copy, Clone, Debug, PartialEq)]
 struct Off {
     residual: f64,
@@ -82,7 +83,7 @@ struct Sure {
     off: Off,
 }
 
-/// What is wrong with nodes and edges.
+/// Inconsistencies of nodes and edges.
 #[derive(Clone, Debug)]
 pub(super) struct Inconsistencies {
     /// By node: its timestamps depend on the peer.
@@ -91,8 +92,8 @@ pub(super) struct Inconsistencies {
     pub(super) explained: Vec<bool>,
     /// Edges whose residual is off.
     pub(super) bad_edges: Vec<Edge>,
-    /// By node: by how much the margins of its edges are below the least so far, the median, what
-    /// all others fell by taken away, ns.
+    /// By node: how far the margins of its edges are below their minimum so far, as a median, minus
+    /// the fall common to all others, ns.
     pub(super) fell_ns: Vec<f64>,
 }
 
@@ -387,15 +388,15 @@ impl Track {
         self.confirm(found, always, measured[1])
     }
 
-    /// How far a margin is off the level. Queues only ever add to it: on a busy network the level
-    /// lies above the floor by what they leave, and a margin that falls towards the floor has not
-    /// changed; one that falls below all that were seen has.
+    /// Deviation of a margin from the level. Queues can only increase it: on a busy network the
+    /// level is above the floor by the remaining queueing, and a margin that falls towards the
+    /// floor has not changed; one that falls below all seen so far has.
     fn margin_off(&self, margin_ns: f64) -> f64 {
         let off = margin_ns - self.level[1];
         if off < 0.0 { (margin_ns - self.lowest).min(0.0) } else { off }
     }
 
-    /// On its level: what was suspected is over, and the level follows.
+    /// At its level: a suspicion is over, and the level follows.
     fn settle(&mut self, measured: [f64; 2], variance: f64, moving: bool) {
         self.suspicion = None;
         self.bad &= self.excluded > 0 && self.count < COUNT_MIN;
@@ -434,7 +435,7 @@ impl Track {
     }
 }
 
-/// The edge's theta at the round's instant minus what the solution says, ns.
+/// The edge's theta at the round's instant minus that of the solution, ns.
 fn residual(view: &RoundView<'_>, edge: &EdgeAlphaBeta) -> f64 {
     let [from, to] = [edge.src_node_id, edge.dst_node_id].map(|node| State::of(&view.nodes[node.index()]));
     Equation::new(0, edge).at(i128::from(view.reference_midpoint.as_ns()), &from, &to).residual[0]
@@ -456,8 +457,8 @@ const MARGIN_MIN_NS: f64 = 250.0;
 /// Nor one that is a smaller share of it.
 const MARGIN_SHARE_MIN: f64 = 0.05;
 
-/// An edge's first rounds teach nothing: processes are still starting, and windows are not in
-/// place.
+/// Number of first rounds of an edge that are ignored: processes are still starting, and windows
+/// are not aligned yet.
 const UNSETTLED: u32 = 2;
 
 /// Rounds before an edge has a level.
@@ -478,15 +479,15 @@ const LEVEL_MIN_NS: f64 = 500.0;
 /// Rounds of a level that is compared with those of the other edges.
 const LEVEL_COUNT_MIN: u32 = 4;
 
-/// Fewest edges whose levels say what is usual; and the usual asymmetry where fewer do, as a share
-/// of the margin.
+/// Fewest edges whose levels determine the typical one; and the typical asymmetry if there are
+/// fewer, as a share of the margin.
 const LEVELS_MIN: usize = 16;
 const USUAL_SHARE: f64 = 0.03;
 
 /// Fewest edges whose margins can be said to be the network's.
 const COMMON_MIN: usize = 4;
 
-/// Edges remembered; what comes after is not watched.
+/// Most edges remembered; further ones are not watched.
 pub(super) const EDGES_MAX: usize = 1 << 20;
 
 /// Edges not seen for so many rounds are forgotten.

@@ -28,7 +28,7 @@ impl Scale {
         }
     }
 
-    /// By what the model's standard deviation is to be multiplied.
+    /// Factor on the standard deviation of the model.
     pub(super) fn value(&self) -> f64 {
         (TO_SIGMA * median(self.recent.iter().copied())).max(1.0)
     }

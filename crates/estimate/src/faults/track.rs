@@ -20,8 +20,8 @@ pub(super) struct Track {
     /// A jump was shown in the round before; a step late in a window is off its prediction only in
     /// the next.
     pub(super) jumped: bool,
-    /// By how much more than all others the margins of its edges fell in the round before, ns: the
-    /// rate of the window after tells whether a kink explains it.
+    /// How much more than all others the margins of its edges fell in the round before, ns: the
+    /// rate of the next window tells whether a kink explains it.
     pub(super) fell_ns: f64,
 }
 
@@ -44,7 +44,7 @@ impl Suspicion {
     }
 }
 
-/// What the round says of every node but the reference; None where it is not to be used.
+/// The measurement of every node but the reference in the round; `None` if it must not be used.
 pub(super) fn measured(view: &RoundView<'_>, heard: &Heard, broken: &[bool]) -> Vec<Option<Measured>> {
     let whole = !broken.get(view.reference.index()).copied().unwrap_or(false);
     let own = random_variances(view);
@@ -73,7 +73,7 @@ fn random_variances(view: &RoundView<'_>) -> Vec<f64> {
 }
 
 impl Track {
-    /// Updates the filter and the evidence for changes of rate; whether there is any.
+    /// Updates the filter and the evidence for changes of rate; returns whether there is any.
     pub(super) fn take_in(&mut self, view: &RoundView<'_>, measured: &Measured) -> bool {
         let at_ns = view.reference_midpoint.as_ns();
         let Some(filter) = &mut self.filter else {

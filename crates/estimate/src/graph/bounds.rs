@@ -25,7 +25,7 @@ pub(super) struct Arc {
     pub(super) edge: usize,
 }
 
-/// Lower and upper bounds of each node's offset minus its estimate; infinite where nothing binds.
+/// Lower and upper bounds of each node's offset minus its estimate; infinite if unbounded.
 pub(super) type Intervals = Vec<[f64; 2]>;
 
 /// The intervals, or the edges of a cycle that proves a fault.
@@ -146,7 +146,7 @@ mod tests {
         Arc { from, to, length, edge: 10 * from + to }
     }
 
-    /// Floyd–Warshall: all shortest paths, or None with a negative cycle.
+    /// Floyd–Warshall: all shortest paths, or `None` if there is a negative cycle.
     fn brute_force(nodes: usize, arcs: &[Arc]) -> Option<Vec<Vec<f64>>> {
         let mut distance = vec![vec![f64::INFINITY; nodes]; nodes];
         for (node, row) in distance.iter_mut().enumerate() {

@@ -24,13 +24,13 @@ fn root(parent: &mut [usize], mut node: usize) -> usize {
     node
 }
 
-/// One node of every part is held: the first.
+/// Holds one node of every component: the first.
 pub(crate) fn anchors(count: usize, links: &[Link]) -> Vec<bool> {
     let parts = parts(count, links.iter().map(|link| [link.from, link.to]));
     parts.into_iter().enumerate().map(|(node, part)| node == part).collect()
 }
 
-/// The reference and all nodes that no chain of links joins to it are held.
+/// Holds the reference and all nodes that no chain of links connects to it.
 pub(crate) fn held(nodes: usize, links: &[Link], reference: usize) -> Vec<bool> {
     let mut touching = vec![Vec::new(); nodes];
     for link in links {

@@ -23,7 +23,7 @@ use crate::edge_fit::shift_covariance;
 use crate::motion::NS_PER_S_PER_PPM;
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
-/// What is believed about a node during the iteration.
+/// Present estimate of a node during the iteration.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct State {
     /// Integer part of the offset, ns.
@@ -33,14 +33,14 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What an estimate says, above a given potential.
+    /// Converts an estimate, relative to a given potential.
     pub(crate) fn above(potential: i128, estimate: &NodeEstimate) -> Self {
         let whole = estimate.offset_ns.round();
         let offset = (whole as i128 - potential) as f64 + (estimate.offset_ns - whole);
         Self { potential, x: [offset, estimate.drift_ppm * NS_PER_S_PER_PPM] }
     }
 
-    /// What an estimate says.
+    /// Converts an estimate.
     pub(crate) fn of(estimate: &NodeEstimate) -> Self {
         Self::above(estimate.offset_ns.round() as i128, estimate)
     }
@@ -73,14 +73,14 @@ pub(crate) struct Equation {
     alpha_bounds: [f64; 2],
 }
 
-/// An edge at the reference's midpoint, seen from the present belief.
+/// An edge at the reference's midpoint, relative to the present estimate.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Moved {
-    /// Measured minus believed: offset in ns, rate in ns/s.
+    /// Measured minus estimated: offset in ns, rate in ns/s.
     pub(crate) residual: Pair,
     /// Covariance of the measurement, ns², ns²/s, ns²/s².
     pub(crate) covariance: [f64; 3],
-    /// Hard bounds of θ_j − θ_i minus the believed value, ns.
+    /// Hard bounds of θ_j − θ_i minus the estimated value, ns.
     pub(crate) bounds: [f64; 2],
 }
 

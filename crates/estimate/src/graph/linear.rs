@@ -224,9 +224,9 @@ pub(crate) fn times([a, b, c]: Block, [x, y]: Pair) -> Pair {
     [a * x + b * y, b * x + c * y]
 }
 
-/// Improves `x` until the preconditioned residual's square, which is about the error's in
-/// variances, falls to `enough`. `multiply` and `precondition` write their result over the second
-/// argument; both are symmetric and positive.
+/// Improves `x` until the square of the preconditioned residual, which is approximately that of the
+/// error in variances, falls to `enough`. `multiply` and `precondition` write their result to the
+/// second argument; both are symmetric and positive.
 pub(crate) fn conjugate_gradients(
     right: &[Pair],
     x: &mut [Pair],

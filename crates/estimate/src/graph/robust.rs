@@ -41,7 +41,7 @@ pub(super) struct Problem {
     pub(super) excluded: Vec<(Edge, String)>,
     pub(super) states: Vec<State>,
     pub(super) reachable: Vec<bool>,
-    /// Edges that close a loop, with what the loop sums to, ns.
+    /// Edges that close a loop, with the sum of the loop, ns.
     pub(super) loops: Vec<(Edge, f64)>,
     /// Median margin of the usable edges, ns.
     pub(super) margin: f64,
@@ -97,8 +97,8 @@ impl Problem {
         }
     }
 
-    /// Walks a spanning tree from the reference: who is reachable, first states, and what the loops
-    /// close to.
+    /// Walks a spanning tree from the reference: determines which nodes are reachable, their first
+    /// states, and the sums of the loops.
     pub(super) fn connect(&mut self) {
         let nodes = self.states.len();
         let mut touching = vec![Vec::new(); nodes];
@@ -259,8 +259,8 @@ impl Problem {
         ];
     }
 
-    /// The surplus that the median residuals allow; infinite where there are too few loops for a
-    /// median to tell anything. `share` is loops per link.
+    /// The surplus that the median residuals allow; infinite if there are too few loops for a
+    /// meaningful median. `share` is loops per link.
     fn largest_surplus(&self, moved: &[Moved], share: f64, loops: f64) -> Pair {
         if share < LOOPS_PER_LINK_MIN || moved.len() < MEDIAN_LINKS_MIN {
             return [f64::INFINITY; 2];
@@ -333,7 +333,7 @@ impl Problem {
 
     /// Returns hard intervals relative to the states, or the equations on a negative cycle. An edge
     /// is moved to where its source's state puts the midpoint; the second pass allows for all
-    /// places where the source's own interval may put it.
+    /// positions that the source's own interval permits.
     pub(super) fn intervals(&self) -> Result<Intervals, Vec<usize>> {
         let exact = bounds::intervals(self.states.len(), self.reference, &self.arcs(|_| 0.0))?;
         let room = |equation: &Equation| {
@@ -356,9 +356,9 @@ impl Problem {
         arcs
     }
 
-    /// Excludes the culprit of a negative cycle. Where the residuals do not single one out, all
-    /// edges of the cycle stay in the estimate and lose their hard bounds: one of them is wrong,
-    /// and no claim is better than a wrong one.
+    /// Excludes the culprit of a negative cycle. If the residuals do not single one out, all edges
+    /// of the cycle stay in the estimate and lose their hard bounds: one of them is wrong, and no
+    /// bound is better than a wrong one.
     pub(super) fn resolve_cycle(&mut self, cycle: &[usize]) {
         let score = |at: usize| self.normalised(&self.equations[at], &self.moved(&self.equations[at]))[0];
         let mut ranked: Vec<(usize, f64)> = cycle.iter().map(|&at| (at, score(at))).collect();
@@ -374,8 +374,8 @@ impl Problem {
     }
 }
 
-/// Whether an edge's window holds packets that no straight line explains, by more than the typical
-/// margin. Zero: no edge of the round fits, and all are as good as each other.
+/// Whether no straight line explains the packets of an edge's window, by more than the typical
+/// margin. Zero: no edge of the round fits, and all are equally good.
 fn broken(fitted: &EdgeAlphaBeta, typical_margin_ns: f64) -> bool {
     typical_margin_ns > 0.0 && !fitted.feasible && -fitted.margin_ns > typical_margin_ns
 }
@@ -394,7 +394,7 @@ pub(crate) fn asymmetry_scales_min(edges: impl Iterator<Item = [usize; 2]> + Clo
     edges.map(least).collect()
 }
 
-/// By what the asymmetry variance of the median edge is multiplied.
+/// Factor on the asymmetry variance of the median edge.
 fn asymmetry_factor(equation: &Equation) -> f64 {
     equation.asymmetry_scale.powi(2) * equation.parallel
 }
@@ -426,7 +426,7 @@ const SOLVER_STEPS_MAX: usize = 2000;
 /// offset.
 const OUTLIER_DEVIATIONS: Pair = [8.0, 20.0];
 
-/// Largest estimated variance, in units of what the median residual says.
+/// Largest estimated variance, relative to that of the median residual.
 const EXCESS_OVER_TYPICAL: f64 = 4.0;
 
 /// Median of the square of a standard normal number.

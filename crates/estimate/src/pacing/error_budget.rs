@@ -32,9 +32,9 @@ use crate::window::{EdgeAlphaBeta, NodeEstimate};
 /// Half-widths of a node's 95 % interval: their squares add up.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct ErrorBudget {
-    /// What more packets reduce, ns.
+    /// The part that more packets reduce, ns.
     pub(super) random_ns: f64,
-    /// What they do not, ns.
+    /// The part that they do not, ns.
     pub(super) floor_ns: f64,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct WhatIfCovariance {
     reference: usize,
     /// Random share of each node's variance.
     random_share: Vec<f64>,
-    /// By node, the variance that asymmetry causes, where the estimator states it, ns².
+    /// By node, the variance due to asymmetry, if the estimator states it, ns².
     stated: Option<Vec<f64>>,
     /// Variance that a new edge is expected to have, ns².
     typical: f64,
@@ -144,9 +144,8 @@ impl WhatIfCovariance {
         ErrorBudget { random_ns: SIGMAS_95 * (variance - floor).max(0.0).sqrt(), floor_ns: SIGMAS_95 * floor.sqrt() }
     }
 
-    /// The pair, of those not `taken`, whose edge shrinks the relative variances of the `short`
-    /// nodes most; `None` when none shrinks one by `GAIN_MIN`. `salt` varies the sample in large
-    /// runs.
+    /// The pair, not in `taken`, whose edge reduces the relative variances of the `short` nodes
+    /// most; `None` if none reduces one by `GAIN_MIN`. `salt` varies the sample in large runs.
     pub(super) fn best_edge(
         &self,
         short: &[(NodeId, ErrorBudget)],
@@ -244,7 +243,7 @@ impl WhatIfCovariance {
         self.column(node)[node]
     }
 
-    /// Replaces the local shares by the exact ones where P is known.
+    /// Replaces the local shares by the exact ones if P is known.
     fn share_exactly(&mut self) {
         let Covariance::Dense(matrix) = &self.covariance else { return };
         for node in 0..self.reachable.len() {
@@ -298,8 +297,8 @@ fn local_shares(lines: &[Line], nodes: usize) -> Vec<f64> {
     sums.into_iter().map(|[random, all]| if all > 0.0 { random / all } else { 1.0 }).collect()
 }
 
-/// P whole, with zeros where a node is fixed; `None` in large runs or when some node is not tied to
-/// the reference.
+/// The complete P, with zeros for fixed nodes; `None` in large runs or if some node is not
+/// connected to the reference.
 fn dense(laplacian: &Laplacian) -> Option<DMatrix<f64>> {
     let nodes = laplacian.fixed().len();
     if nodes > DENSE_MAX {

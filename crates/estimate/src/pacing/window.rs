@@ -62,6 +62,6 @@ impl Pacer {
 
 /// Share of the target by which a clock may leave a line within a window.
 const BEND_SHARE_MAX: f64 = 0.25;
-/// Standard deviations of a difference of rates that noise may make: the largest of many nodes' is
-/// looked at.
+/// Standard deviations that noise may cause in a difference of rates: the largest of many nodes is
+/// examined.
 const NOISE_SIGMAS: f64 = 4.0;

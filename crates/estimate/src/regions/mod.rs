@@ -213,7 +213,7 @@ pub fn compose(node: &NodeLines, master: &NodeLines, until: Timestamp<Reference>
     (composed, left_out)
 }
 
-/// What a line tells of a break before it.
+/// A break stated by a line, before it.
 #[derive(Copy, Clone, Debug, Default)]
 struct Break {
     step: Option<StepRecord>,
@@ -225,8 +225,8 @@ impl Break {
         Self { step: line.step, into: line.broken_into }
     }
 
-    /// With one that a later line tells. A line has room for one step: from the last reading before
-    /// the first to the first one after the last.
+    /// Combined with that of a later line. A line can state only one step: from the last reading
+    /// before the first to the first one after the last.
     fn and(self, later: Self) -> Self {
         let joined = |(first, last): (StepRecord, StepRecord)| StepRecord { after: first.after, before: last.before };
         Self {
@@ -241,7 +241,8 @@ impl Break {
     }
 }
 
-/// `line`, of which `own` is known at its place, when the master is known as `above`.
+/// Moves `line`, with `own` known at its place, to the timeline on which the master is known as
+/// `above`.
 fn on_timeline(line: &OffsetRecord, own: Option<Known>, above: &Known, half: Duration) -> OffsetRecord {
     let mut whole = line.clone();
     (whole.window_start, whole.window_end) = (above.at - half, above.at + half);
@@ -270,13 +271,14 @@ fn midpoint(line: &OffsetRecord) -> Timestamp<Reference> {
     line.window_start.midpoint(line.window_end)
 }
 
-/// What the node's own clock showed at a line.
+/// The reading of the node's own clock at a line.
 fn reading(line: &OffsetRecord) -> Option<Timestamp<System>> {
     let offset_ns = known(line)?.offset_ns;
     Some(midpoint(line).of_reference_node() + Duration::from_ns_f64(offset_ns.round()))
 }
 
-/// What a line says; None where it reaches nobody, or does not say how sure it is.
+/// The content of a line; `None` if it does not reach the reference, or does not state its
+/// uncertainty.
 fn known(line: &OffsetRecord) -> Option<Known> {
     let estimate = &line.estimate;
     let stated = [estimate.offset_ns, estimate.drift_ppm, estimate.sigma_ns, estimate.drift_sigma_ppm];
@@ -305,7 +307,7 @@ struct Gap {
 }
 
 impl Gap {
-    /// By how much the offset has moved since the first line, ns.
+    /// Change of the offset since the first line, ns.
     fn moved_ns(&self, s: f64) -> f64 {
         let [a, b] = &self.ends;
         let [[wa, wb], _] = hermite(s, self.seconds);

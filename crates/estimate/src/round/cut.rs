@@ -100,9 +100,9 @@ pub fn fit_window(
     (data, left_out)
 }
 
-/// The exchanges that began in the window, or not long before: a node that stood still answers
-/// late, and a line through the window says nothing of the time before it, where clocks may have
-/// been on another one.
+/// The exchanges that began in the window, or shortly before: a paused node answers late, and a
+/// line through the window says nothing about the time before it, where clocks may have been on
+/// another one.
 fn begun_in(exchanges: &[Exchange], [start, end]: [Timestamp<System>; 2]) -> Cow<'_, [Exchange]> {
     let usual = median(exchanges.iter().map(|exchange| (exchange.t[7] - exchange.t[0]).as_ns_f64()));
     let part = Duration::from_ns((end - start).as_ns() / LEADS_PER_WINDOW).clamp(LEAD_LIMITS[0], LEAD_LIMITS[1]);
@@ -114,13 +114,13 @@ fn begun_in(exchanges: &[Exchange], [start, end]: [Timestamp<System>; 2]) -> Cow
     Cow::Owned(exchanges.iter().copied().filter(own).collect())
 }
 
-/// An exchange that takes longer than this, in what exchanges of the window usually take, was kept
-/// waiting.
+/// An exchange that takes longer than this, relative to typical exchanges of the window, was
+/// delayed by a pause.
 const LEAD_OF_USUAL: f64 = 1.5;
 /// No more than this part of a window may lead: its line holds no further.
 const LEADS_PER_WINDOW: i64 = 2;
-/// At least some looks of a fast pace, at most what an exchange takes where nobody stands still:
-/// two looks of 250 ms and the path.
+/// At least a few polls at a fast pace, at most the duration of an exchange without pauses: two
+/// polls of 250 ms and the path.
 const LEAD_LIMITS: [Duration; 2] = [Duration::from_ms(150), Duration::from_ms(600)];
 
 #[cfg(test)]

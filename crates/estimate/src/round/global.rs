@@ -145,8 +145,8 @@ impl Decision {
     };
 }
 
-/// The keys of [`GlobalWindowData`] in files and on the wire, where a round's number has three
-/// names.
+/// The keys of [`GlobalWindowData`] in files and on the wire, which have three names for the number
+/// of a round.
 #[derive(Serialize, Deserialize)]
 struct GlobalWindowKeys {
     window_id: RoundId,

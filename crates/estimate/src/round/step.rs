@@ -21,8 +21,8 @@ use crate::statistics::median;
 use crate::votes::{COST_MAX, before_step, cost};
 use crate::window::ClockEvent;
 
-/// The event, with its step placed by the exchanges of the window, edge by edge; as it was where
-/// they do not tell.
+/// The event, with its step located by the exchanges of the window, edge by edge; unchanged if they
+/// do not tell.
 pub(super) fn placed<'a>(event: ClockEvent, edges: impl Iterator<Item = &'a [Exchange]>) -> ClockEvent {
     let Some(seen) = StepRecord::of_event(&event) else { return event };
     let mut votes: Vec<Vote> = edges.flat_map(ways).flat_map(|way| way.votes(&event, &seen)).collect();
@@ -41,9 +41,9 @@ pub(super) fn placed<'a>(event: ClockEvent, edges: impl Iterator<Item = &'a [Exc
 
 /// A packet of the watch's interval.
 struct Vote {
-    /// What the node's clock would show without the step, ns since some moment of the window.
+    /// Reading of the node's clock without the step, ns since some moment of the window.
     unstepped: f64,
-    /// What it showed.
+    /// Its actual reading.
     reading: Timestamp<System>,
     costs: [f64; 2],
 }
@@ -59,8 +59,8 @@ fn ways(exchanges: &[Exchange]) -> [Way; 2] {
 }
 
 impl Way {
-    /// What the packets of the watch's interval say; nothing where a step of this size does not
-    /// stand out.
+    /// The votes of the packets in the watch's interval; none if a step of this size does not stand
+    /// out.
     fn votes(&self, event: &ClockEvent, seen: &StepRecord) -> Vec<Vote> {
         let jump = event.step_ns as f64;
         // Relative to the step's latest moment, by the clock as it would be without the step, so
@@ -150,19 +150,19 @@ impl Line {
     }
 }
 
-/// Fewest packets in the watch's interval that place a step.
+/// Fewest packets in the watch's interval that locate a step.
 const FEWEST_VOTES: usize = 4;
 /// Fewest packets beyond it that a line goes through, and most on either side.
 const FEWEST_POINTS: usize = 16;
 const NEAR_MAX: usize = 64;
 /// The watch knows a step's size no better, ns.
 const SPREAD_MIN_NS: f64 = 100.0;
-/// A step stands out of the delays when it is so many spreads: then packets between its sides, of a
-/// line that is off, cost too much.
+/// Number of spreads from which a step stands out of the delays: above it, packets between its
+/// sides, of a line that is off, cost too much.
 const JUMP_SPREADS_MIN: f64 = 20.0;
-/// Two pairs that are late together, as the first after a pause are, do not place a step.
+/// Two pairs that are late together, for example the first after a pause, do not locate a step.
 const COST_CLEAR: f64 = 4.0 * COST_MAX;
-/// A step is at most so many of the units in which distances from the line are told.
+/// Largest step, in the units of distances from the line.
 const UNITS_OF_JUMP: f64 = 40.0;
 /// More than two clocks drift apart within a window, and more than packets are late.
 const DRIFT: f64 = 300e-6;
@@ -178,12 +178,12 @@ mod tests {
     /// A vote that decides is the third on its side: exchanges begin 3 ms after each other and end
     /// 6 ms later.
     const LATE: i64 = 10 * MS;
-    /// What the clock shows in the beginning of the window of 2 s.
+    /// Reading of the clock at the beginning of the window of 2 s.
     const BEGIN: i64 = 1_790_000_000_000_000_000;
 
-    /// A node that runs 20 ppm fast and is set by so many ns at so many ms: what a watch sees of it
-    /// at the next quarter of a second, and the node's exchanges with three peers every 10 ms,
-    /// whose delays vary by `queue` ns.
+    /// A node that runs 20 ppm fast and is stepped by so many ns at so many ms: what a watch sees
+    /// of it at the next quarter of a second, and the node's exchanges with three peers every 10
+    /// ms, whose delays vary by `queue` ns.
     fn stepped(steps: &[(i64, i64)], queue: i64) -> (ClockEvent, Vec<Vec<Exchange>>) {
         let jumped = |t: i64| steps.iter().filter(|(_, at_ms)| t >= at_ms * MS).map(|(jump, _)| jump).sum::<i64>();
         let own = |t: i64| BEGIN + t + t / 50_000 + jumped(t);

@@ -189,7 +189,7 @@ impl Carried {
 /// ns/s of a millionth.
 const NS_PER_S_PER_PPM: f64 = 1000.0;
 
-/// How the rates of clocks in machine rooms wander from second to second, ns²/s³: a rate that moves
+/// Typical wander of clock rates in machine rooms from second to second, ns²/s³: a rate that moves
 /// by 1 ns/s in a second.
 const DENSITY: f64 = 1.0;
 

@@ -21,22 +21,22 @@ pub(super) struct State {
     pub(super) rate: f64,
 }
 
-/// How a clock goes on from one end of its rounds.
+/// Extrapolation of a clock beyond one end of its rounds.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct End {
-    /// Of the outermost round, s.
+    /// Time of the outermost round, s.
     t: f64,
     /// ns/s².
     bend: f64,
     /// ns/s³.
     jerk: f64,
-    /// What predictions over a distance of `reach` s were wrong by, ns.
+    /// Error of predictions over a distance of `reach` s, ns.
     error_ns: f64,
     reach: f64,
 }
 
 impl End {
-    /// `states` begin at the outermost round. None where too few rounds tell.
+    /// `states` begin at the outermost round. `None` if there are too few rounds.
     pub(super) fn of(states: &[State]) -> Option<Self> {
         let states = &states[..states.len().min(MOST_ROUNDS)];
         let mut best: Option<(usize, f64)> = None;
@@ -58,8 +58,8 @@ impl End {
         (reach > 0.0).then_some(Self { t: states[0].t, bend, jerk, error_ns, reach })
     }
 
-    /// What is to be added to a straight line at `t` beyond the end, to its rate, and to its
-    /// standard deviation by squares: ns, ns/s, ns.
+    /// Corrections of a straight line at `t` beyond the end, of its rate, and of its standard
+    /// deviation (added in squares): ns, ns/s, ns.
     pub(super) fn beyond(&self, t: f64) -> Option<[f64; 3]> {
         let d = t - self.t;
         let share = d.abs() / self.reach;
@@ -96,7 +96,7 @@ fn bends(states: &[State], order: usize) -> [f64; 2] {
     }
 }
 
-/// Rounds from the end that tell how the clock goes on.
+/// Number of rounds from the end that determine the extrapolation.
 const MOST_ROUNDS: usize = 16;
 /// Predictions that must have been possible before one is relied on.
 const FEWEST_TESTS: usize = 2;

@@ -22,15 +22,15 @@ use crate::window::ClockEvent;
 #[derive(Debug)]
 pub(super) struct Gaps {
     all: Vec<StepGap>,
-    /// By node, places in `all`.
+    /// By node, indices into `all`.
     own: Vec<Vec<usize>>,
     reference: NodeId,
 }
 
-/// Where a time lies among the gaps that concern a node.
+/// Position of a time relative to the gaps that concern a node.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum Held {
-    /// In none.
+    /// Outside all gaps.
     Free,
     /// In one, on the side of its step that this end of it is on.
     Side(Timestamp<Reference>),
@@ -39,7 +39,7 @@ pub(super) enum Held {
 }
 
 impl Gaps {
-    /// `steps`: nodes and places, among the views, of the first rounds after them. `useful`: by
+    /// `steps`: nodes and indices, among the views, of the first rounds after them. `useful`: by
     /// view, the edges that are used.
     pub(super) fn new(
         nodes: usize,
@@ -70,7 +70,7 @@ impl Gaps {
         self.all.len()
     }
 
-    /// The places of all steps that are known.
+    /// The positions of all steps that are known.
     pub(super) fn sides(&self) -> impl Iterator<Item = Timestamp<Reference>> {
         self.all.iter().filter_map(|gap| gap.placed).flat_map(|placed| placed.between)
     }
@@ -87,12 +87,12 @@ impl Gaps {
         self.own(node).chain(reference).map(|(_, gap)| gap)
     }
 
-    /// Whether a time lies in any gap that concerns a node.
+    /// Whether a time is in any gap that concerns a node.
     pub(super) fn hold(&self, node: NodeId, at: Timestamp<Reference>) -> bool {
         self.of(node).any(|gap| gap.holds(at))
     }
 
-    /// Where a time lies among the gaps that concern a node.
+    /// Position of a time relative to the gaps that concern a node.
     pub(super) fn held(&self, node: NodeId, at: Timestamp<Reference>) -> Held {
         let mut held = Held::Free;
         for gap in self.of(node).filter(|gap| gap.holds(at)) {
@@ -106,8 +106,8 @@ impl Gaps {
         held
     }
 
-    /// Finds out when the clocks were stepped: from the exchanges of the rounds around, where they
-    /// are at hand, else from clock events.
+    /// Locates the steps of the clocks: from the exchanges of the surrounding rounds, if available,
+    /// otherwise from clock events.
     pub(super) fn place(&mut self, solution: &RunSolution, rounds: &[SolvedRound], recorded: &[Recorded<'_>]) {
         if self.all.is_empty() {
             return;
@@ -152,8 +152,8 @@ impl Gaps {
     }
 }
 
-/// Whose the steps are: seen from a reference that was stepped, everybody's clock does not go on,
-/// but the step is the reference's.
+/// Attributes the steps: seen from a reference that was stepped, every clock is interrupted, but
+/// the step is the reference's.
 fn by_culprit(
     reference: NodeId,
     steps: &[(NodeId, usize)],

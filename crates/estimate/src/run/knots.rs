@@ -87,7 +87,7 @@ pub(super) fn parts(seconds: f64, [a, b]: [Reached; 2]) -> f64 {
 
 /// What a chord may add, in standard deviations,
 const SHARE_OF_SIGMA: f64 = 0.1;
-/// or a tenth of a nanosecond, which is how finely times are written anyway.
+/// or a tenth of a nanosecond, which is the resolution of written times anyway.
 const SMALLEST_ERROR_NS: f64 = 0.1;
 
 #[cfg(test)]

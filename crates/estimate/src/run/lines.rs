@@ -188,7 +188,7 @@ impl Smoothed {
         Some(StepRecord { after: reading(0)?, before: reading(1)? })
     }
 
-    /// Returns true if a line must not be trusted. A step with a known place disturbs only the time
+    /// Returns true if a line must not be trusted. A step at a known place disturbs only the time
     /// between its two readings.
     fn disturbed(&self, data: &GlobalWindowData, node: NodeId, at: Timestamp<Reference>) -> bool {
         match self.gaps.held(node, at) {

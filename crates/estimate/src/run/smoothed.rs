@@ -41,8 +41,8 @@ impl Smoothed {
         Self::watched(run, rounds, recorded, &mut |_| {})
     }
 
-    /// Smooths like [`Self::new`], reporting progress: `told` receives the share of the time that
-    /// is over, 0 to 1, if there are `recorded` exchanges.
+    /// Smooths like [`Self::new`], reporting progress: `told` receives the completed share of the
+    /// time, 0 to 1, if there are `recorded` exchanges.
     pub fn watched(
         run: &SolverOptions,
         mut rounds: Vec<SolvedRound>,
@@ -303,10 +303,10 @@ fn exchanges<'a>(useful: &BTreeMap<RoundId, &BTreeSet<Edge>>, recorded: &[Record
     exchanges
 }
 
-/// Of the distance between rounds.
+/// Relative to the distance between rounds.
 const NEARLY: f64 = 0.9;
 
-/// Knots from an end that are looked at.
+/// Number of knots from an end that are examined.
 const KNOTS_OF_AN_END: usize = 16;
 
 const NS_PER_S: f64 = 1e9;

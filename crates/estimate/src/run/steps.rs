@@ -27,7 +27,7 @@ pub(super) struct StepGap {
     pub(super) placed: Option<Placed>,
 }
 
-/// A step whose place is known.
+/// A step at a known position.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Placed {
     /// Between which times of the reference's clock.
@@ -41,14 +41,14 @@ impl StepGap {
         self.between[0] < at && at < self.between[1]
     }
 
-    /// On which side of the step a time is: 0 before, 1 after; None where nobody knows.
+    /// The side of the step that a time is on: 0 before, 1 after; `None` if unknown.
     pub(super) fn side(&self, at: Timestamp<Reference>) -> Option<usize> {
         let [a, b] = self.placed?.between;
         if at <= a.min(b) { Some(0) } else { (at >= a.max(b)).then_some(1) }
     }
 }
 
-/// What the nodes' clocks are on both sides of a gap: at its ends, by node.
+/// States of the nodes' clocks on both sides of a gap: at its ends, by node.
 pub(super) struct Sides<'a> {
     pub(super) between: [Timestamp<Reference>; 2],
     pub(super) at: &'a dyn Fn(NodeId, usize) -> Option<SmoothedOffset>,
@@ -66,8 +66,8 @@ impl Sides<'_> {
         (i128::from(at_ns) - i128::from(self.between[0].as_ns())) as f64
     }
 
-    /// When the reference's clock shows what, as a node's clock shows `reading`, ns since the gap's
-    /// beginning.
+    /// The time of the reference's clock at which a node's clock shows `reading`, ns since the
+    /// beginning of the gap.
     fn reference_ns(&self, node: NodeId, side: usize, reading: Timestamp<System>) -> Option<f64> {
         let reading = self.relative_ns(reading.as_ns());
         let first = reading - self.offset_ns(node, side, reading)?;
@@ -139,10 +139,10 @@ impl Sides<'_> {
 
 /// An exchange of the gap.
 struct Vote {
-    /// When it began and ended: by the peer's clock before a step of the reference, and after it;
-    /// ns since the gap's beginning.
+    /// Start and end: by the peer's clock before a step of the reference, and after it; ns since
+    /// the beginning of the gap.
     at_ns: [f64; 2],
-    /// How far it is from what the one side and the other predict.
+    /// Distance from the predictions of the one side and of the other.
     off_ns: [f64; 2],
     /// The node's first and last reading in it.
     own: [Timestamp<System>; 2],
@@ -151,9 +151,9 @@ struct Vote {
 /// Exchanges of a gap: those of all edges of its node.
 pub(super) type Gathered<'a> = Vec<(Edge, &'a Exchange)>;
 
-/// Fewest exchanges of a gap that place a step.
+/// Fewest exchanges of a gap that locate a step.
 const FEWEST_VOTES: usize = 4;
-/// A place is clearly worse than another when it costs so much more.
+/// Additional cost that makes a position clearly worse than another.
 const COST_CLEAR: f64 = 5.0;
 /// Stamps are no finer, ns.
 const SPREAD_MIN_NS: f64 = 20.0;

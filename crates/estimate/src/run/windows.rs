@@ -38,7 +38,7 @@ pub(super) struct Windows<'a> {
     rounds: Vec<&'a SolvedRound>,
     /// First round of each stretch without a step, and those whose clocks stepped there.
     stretches: Vec<(usize, Vec<NodeId>)>,
-    /// By edge: the places of rounds, and what was recorded in them.
+    /// By edge: the indices of rounds, and what was recorded in them.
     exchanges: BTreeMap<Edge, Vec<(usize, &'a [Exchange])>>,
 }
 
@@ -63,7 +63,8 @@ struct Grid {
 }
 
 impl<'a> Windows<'a> {
-    /// `places` are where clocks stepped, `useful` says which exchanges of which round may be used.
+    /// `places` are the positions of clock steps, `useful` tells which exchanges of which round may
+    /// be used.
     pub(super) fn new(
         run: &'a SolverOptions,
         rounds: Vec<&'a SolvedRound>,
@@ -86,8 +87,8 @@ impl<'a> Windows<'a> {
         Self { run, rounds, stretches: stretches.into_iter().collect(), exchanges }
     }
 
-    /// The cut that tells most of the clocks, as the smoother's first pass sees it; None where that
-    /// is `live`, the run's own.
+    /// The division that reveals most about the clocks, as judged by the smoother's first pass;
+    /// `None` if that is `live`, the run's own.
     pub(super) fn best(&self, live: &FirstPass, options: &SmootherOptions) -> Option<FirstPass> {
         let (Some(first), Some(last)) = (self.rounds.first(), self.rounds.last()) else { return None };
         let lengths = self.rounds.iter().map(|round| (round.data.window_end - round.data.window_start).as_ns_f64());
@@ -122,8 +123,8 @@ impl<'a> Windows<'a> {
         None
     }
 
-    /// Whether windows of this length hold exchanges enough, if shorter than the run's own, and are
-    /// enough.
+    /// Whether windows of this length contain enough exchanges, if shorter than the run's own, and
+    /// whether there are enough of them.
     fn allows(&self, length_ns: f64, whole_ns: f64, factor: f64) -> bool {
         let mut counts: Vec<f64> = self
             .exchanges
@@ -142,7 +143,7 @@ impl<'a> Windows<'a> {
         whole_ns / length_ns * self.exchanges.len() as f64 <= FITS_MAX
     }
 
-    /// Cuts and solves; None where the graph cannot be solved.
+    /// Divides and solves; `None` if the graph cannot be solved.
     fn cut(&self, length_ns: f64) -> Option<Cut> {
         let mut cut = Cut { rounds: Vec::new(), breaks: Vec::new() };
         for (number, (from, stepped)) in self.stretches.iter().enumerate() {
@@ -198,8 +199,8 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Returns a node's offset at a round's middle, ns, and its rate, ns per ns; None where the
-    /// round did not reach it.
+    /// Returns a node's offset at the midpoint of a round, ns, and its rate, ns per ns; `None` if
+    /// the round did not reach it.
     fn apart(&self, place: usize, node: NodeId) -> Option<[f64; 2]> {
         let estimate = self.rounds[place].data.all_nodes.get(node.index()).filter(|estimate| estimate.reachable)?;
         Some([estimate.offset_ns, estimate.drift_ppm * 1e-6])
@@ -224,7 +225,7 @@ impl<'a> Windows<'a> {
 }
 
 impl Grid {
-    /// The window in which a time of the reference's clock lies; what is outside belongs to the
+    /// The window that contains a time of the reference's clock; times outside belong to the
     /// outermost.
     fn window(&self, at_ns: i64) -> usize {
         let since = at_ns.saturating_sub(self.start_ns) as f64 / self.length_ns;
@@ -249,7 +250,7 @@ impl Cut {
     }
 }
 
-/// By how much the logarithm of the mean variance must fall for other windows than the run's own: a
+/// Required decrease of the logarithm of the mean variance to replace the run's own windows: a
 /// twentieth of sigma.
 const GAIN_MIN: f64 = 0.1;
 
@@ -262,7 +263,7 @@ const MISSES_MAX: u32 = 1;
 /// Shortest window, ns.
 const LENGTH_MIN_NS: f64 = 1e8;
 
-/// Fewest exchanges in the median edge's window, where it is shorter than the run's own: a fit of
+/// Fewest exchanges in the window of the median edge, if it is shorter than the run's own: a fit of
 /// fewer does not know its own error.
 const EXCHANGES_MIN: f64 = 8.0;
 

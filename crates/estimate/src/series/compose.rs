@@ -192,16 +192,15 @@ fn compose(first: &[Piece], second: &[Piece]) -> Vec<Piece> {
         .collect()
 }
 
-/// The corrections at a cut, coming from the left and going on to the right; equal where the map is
-/// continuous.
+/// The corrections at a cut, from the left and from the right; equal if the map is continuous.
 #[derive(Copy, Clone)]
 struct Seam {
     left: i128,
     right: i128,
 }
 
-/// Where the maps are continuous, roundings of up to two picoseconds are taken out of the seams, so
-/// that the composed map neither jumps nor goes back there.
+/// If the maps are continuous, rounding errors of up to two picoseconds are removed from the seams,
+/// so that the composed map neither jumps nor goes back there.
 fn seams(cuts: &[Cut<'_>]) -> Vec<Seam> {
     let mut seams: Vec<Seam> = Vec::with_capacity(cuts.len());
     let mut before = None;
@@ -262,8 +261,7 @@ impl Cut<'_> {
     }
 }
 
-/// Jumps undo each other when what is left is below this share of them, or below the caller's
-/// tolerance,
+/// Jumps cancel if the remainder is below this share of them, or below the caller's tolerance,
 const RELATIVE_TOLERANCE: f64 = 0.2;
 /// but never when more than this share is left.
 const LARGEST_SHARE: f64 = 0.5;

@@ -59,7 +59,7 @@ pub(super) fn hermite(a: &CurvePoint, b: &CurvePoint, s: f64) -> f64 {
     straight + s * (1.0 - s) * ((1.0 - s) * (m0 * run - rise) - s * (m1 * run - rise))
 }
 
-/// Into how many straight parts the curve is cut, so that none misses it by more than `error_ns`.
+/// Number of straight parts needed so that none deviates from the curve by more than `error_ns`.
 pub(super) fn steps_between(a: &CurvePoint, b: &CurvePoint, error_ns: f64) -> u32 {
     let (Some(m0), Some(m1)) = (a.slope, b.slope) else { return 1 };
     let (run, rise) = (b.x_ns - a.x_ns, b.value_ns - a.value_ns);
@@ -68,7 +68,7 @@ pub(super) fn steps_between(a: &CurvePoint, b: &CurvePoint, error_ns: f64) -> u3
     ((departure / error_ns).sqrt().ceil() as u32).clamp(1, MAX_STEPS)
 }
 
-/// Whole picoseconds.
+/// Rounds to picoseconds.
 pub(super) fn picoseconds(ns: f64) -> i128 {
     // Whole and fraction apart: a run of days has no room for picoseconds in one f64.
     let whole = ns.trunc();

@@ -35,9 +35,9 @@ pub enum Growth {
 /// A straight part of the standard deviation, `sigma_ns + growth·distance`.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Chord {
-    /// It begins at this distance.
+    /// Distance at which it begins.
     pub(super) from_ps: i128,
-    /// What it would be at no distance, ns.
+    /// Its value at distance zero, ns.
     pub(super) sigma_ns: f64,
     /// ns per ps.
     pub(super) growth: f64,
@@ -58,7 +58,7 @@ impl Growth {
         }
     }
 
-    /// Chords from a knot outwards; the last goes on for ever.
+    /// Chords from a knot outwards; the last is unbounded.
     pub(super) fn chords(self, sigma_ns: f64) -> Vec<Chord> {
         let Self::Walk { .. } = self else {
             let growth = (self.sigma(sigma_ns, 1.0) - sigma_ns) * 1e-12;
@@ -81,12 +81,12 @@ impl Growth {
     }
 }
 
-/// Where a clock that bends by 1 ns/s² until it has settled is after so many seconds, ns.
+/// Deviation after `seconds` of a clock that bends by 1 ns/s² until it has settled, ns.
 pub(super) fn bent(seconds: f64) -> f64 {
     seconds * seconds / (1.0 + seconds / SETTLING_S)
 }
 
-/// A clock's rate bends by as much where its temperature begins to change: 10 ppb per second,
+/// Bend of a clock's rate when its temperature begins to change: 10 ppb per second,
 pub(crate) const BEND_NS_PER_S2: f64 = 10.0;
 /// for so long.
 const SETTLING_S: f64 = 10.0;

@@ -108,7 +108,7 @@ pub struct Break {
 pub struct TimeMap {
     /// The segments, each as if there were no other.
     pub(super) segments: Vec<Stretch>,
-    /// Where each segment takes over; the first entry says nothing.
+    /// Start of each segment; the first entry is unused.
     pub(super) starts: Vec<i128>,
     /// All segments cut at the boundaries, ready for use.
     ready: Vec<Ready>,
@@ -132,7 +132,7 @@ impl Stretch {
     }
 }
 
-/// A piece with what evaluation needs beside it.
+/// A piece with precomputed values for evaluation.
 #[derive(Clone, Debug, PartialEq)]
 struct Ready {
     piece: Piece,
@@ -144,7 +144,8 @@ struct Ready {
 }
 
 impl Ready {
-    /// A time that is held back is wrong by as much as it is held back, and says so.
+    /// A time that is held back is wrong by the amount it is held back, and its uncertainty
+    /// includes that.
     #[inline]
     fn mapped(&self, raw_ps: i128, sigma_ns: f64) -> Mapped {
         let clamped = raw_ps < self.floor_ps;
@@ -158,7 +159,7 @@ impl Ready {
     }
 
     /// How far a time is held back. Inlined, the compiler converts 128 bits to a float for each
-    /// time that is mapped, and then picks 0.
+    /// mapped time, and then selects 0.
     #[cold]
     #[inline(never)]
     fn held_back_ns(&self, raw_ps: i128) -> f64 {
@@ -454,9 +455,9 @@ pub(super) fn unusable(reason: &'static str) -> Error {
 
 /// 2^80 ps, 38,000 years.
 const FARTHEST_PS: u128 = 1 << 80;
-/// No clock runs at half speed; a slope beyond this comes from knots that lie close together.
+/// No clock runs at half speed; a steeper slope comes from knots that are close together.
 const STEEPEST_OUTSIDE: f64 = 0.5;
-/// What a quartz does within minutes when its temperature changes, beyond what its last slope says.
+/// Rate change of a quartz within minutes when its temperature changes, beyond its last slope.
 const WANDER_ALLOWANCE_PPM: f64 = 0.1;
 /// 1 ppm of a picosecond, in ns.
 const NS_PER_PS_AND_PPM: f64 = 1e-9;
@@ -489,7 +490,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Knots with steps of time and of correction such that the corrected time never goes back.
+    /// Knots with steps of time and of correction for which the corrected time never goes back.
     pub(in super::super) fn tame_knots() -> impl Strategy<Value = Vec<(i128, i128)>> {
         prop::collection::vec((1..10_000_000_000_000i64, -0.4..0.4f64), 1..12).prop_map(|steps| {
             let mut at = (0i128, 0i128);

@@ -23,14 +23,14 @@ impl Slope {
     /// No change of the correction.
     pub(super) const FLAT: Slope = Slope { rise_ps: 0, run_ps: 1 };
 
-    /// The exact fraction; None when `run_ps` is not positive or the two are too long to be
+    /// The exact fraction; `None` if `run_ps` is not positive or the two are too long to be
     /// multiplied exactly.
     pub(super) fn exact(rise_ps: i128, run_ps: i128) -> Option<Self> {
         let fits = bits(rise_ps) + bits(run_ps) <= PRODUCT_BITS;
         (run_ps > 0 && fits).then_some(Self { rise_ps, run_ps })
     }
 
-    /// The fraction, shortened from below until it fits: for places where no knot has to be hit.
+    /// The fraction, shortened from below until it fits: for positions that need not hit a knot.
     pub(super) fn near(rise_ps: i128, run_ps: i128) -> Self {
         let excess = (bits(rise_ps) + bits(run_ps)).saturating_sub(PRODUCT_BITS).div_ceil(2);
         Self::exact(rise_ps >> excess, run_ps >> excess).unwrap_or(Self::FLAT)
@@ -43,7 +43,7 @@ impl Slope {
         Self { rise_ps: (ppm * 1e-6 * PPM_RUN as f64).round() as i128, run_ps: PPM_RUN }
     }
 
-    /// As a plain number.
+    /// As a float.
     pub(super) fn value(self) -> f64 {
         self.rise_ps as f64 / self.run_ps as f64
     }
@@ -93,7 +93,7 @@ impl Slope {
 pub(super) struct Piece {
     /// The first time at which it holds.
     pub(super) from_ps: i128,
-    /// Where the slope is anchored.
+    /// Anchor of the slope.
     pub(super) origin_ps: i128,
     /// The correction there.
     pub(super) correction_ps: i128,
@@ -141,7 +141,7 @@ impl Piece {
         Some(self.inverse()?.apply(corrected))
     }
 
-    /// The inverse of this piece, `from_ps` included; None when the corrected time does not
+    /// The inverse of this piece, including `from_ps`; `None` if the corrected time does not
     /// increase along it.
     pub(super) fn inverse(&self) -> Option<Self> {
         let slope = self.slope.inverse()?;
@@ -156,7 +156,7 @@ impl Piece {
     }
 }
 
-/// A slope made ready for speed.
+/// A slope prepared for fast evaluation.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Fast {
     rise: i64,
@@ -166,7 +166,7 @@ pub(super) struct Fast {
 }
 
 impl Fast {
-    /// None for slopes that are too steep or too long; those go the slow way.
+    /// `None` for slopes that are too steep or too long; those are evaluated the slow way.
     pub(super) fn new(slope: Slope) -> Option<Self> {
         let run = i64::try_from(slope.run_ps).ok().filter(|&run| run < REACH)?;
         let rise = i64::try_from(slope.rise_ps).ok().filter(|rise| rise.unsigned_abs() < run.unsigned_abs())?;
@@ -174,7 +174,7 @@ impl Fast {
         Some(Self { rise, run, scaled })
     }
 
-    /// ⌊d·rise/run + ½⌋, the same bits as [`Slope::times`]; None when d is out of reach.
+    /// ⌊d·rise/run + ½⌋, the same bits as [`Slope::times`]; `None` if d is out of range.
     pub(super) fn times(self, d: i128) -> Option<i64> {
         let d = i64::try_from(d).ok().filter(|d| d.unsigned_abs() < REACH.unsigned_abs())?;
         let mut quotient = ((i128::from(d) * i128::from(self.scaled)) >> 62) as i64;

@@ -12,7 +12,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// The place of a time that has gone through two maps.
+    /// The place of a time that went through two maps.
     pub(super) fn and(self, other: Place) -> Place {
         if self == Place::Inside { other } else { self }
     }

@@ -24,11 +24,11 @@ use crate::motion::window_excess;
 pub(super) struct Bank {
     /// Subtracted from all offsets, ns.
     pub(super) potential: i128,
-    /// None before the first measurement.
+    /// `None` before the first measurement.
     filters: Option<[Belief; BANK]>,
     /// Log likelihood of each filter, forgetting.
     pub(super) likelihood: [f64; BANK],
-    /// By what the last measurement's distance widens each filter's variance.
+    /// Factor by which the distance of the last measurement widens the variance of each filter.
     surprise: [f64; BANK],
     /// Rounds since anything was measured.
     pub(super) unheard: u32,
@@ -36,8 +36,8 @@ pub(super) struct Bank {
     pending_outlier: Option<Belief>,
     /// The same clock with a rate that is set anew within its windows.
     pub(super) white: white_fm::Filters,
-    /// Log likelihood, forgetting, of what lay beyond the gate: the filters do not count it, and
-    /// the white ones do.
+    /// Log likelihood, with forgetting, of measurements beyond the gate: the filters do not count
+    /// them, and the white ones do.
     pub(super) beyond_gate: f64,
     /// Since the latest measurement, s.
     since: f64,
@@ -71,13 +71,13 @@ impl Bank {
         self.white.forget();
     }
 
-    /// One filter, unless a pending outlier speaks for the node.
+    /// One filter, unless a pending outlier represents the node.
     pub(super) fn settled(&self, filter: usize) -> Option<Belief> {
         self.filters.as_ref().filter(|_| self.pending_outlier.is_none()).map(|filters| filters[filter])
     }
 
-    /// Where the clock is: the pending outlier if there is one, else one filter, as sure as its
-    /// last measurement lets it be.
+    /// Estimate of the clock: the pending outlier if there is one, otherwise one filter, as certain
+    /// as its last measurement allows.
     pub(super) fn belief(&self, filter: usize) -> Option<Belief> {
         let widened = |Belief { state, covariance }| Belief {
             state,
@@ -145,8 +145,8 @@ impl Bank {
         }
     }
 
-    /// The filter of a wild clock whose errors of a round are what this node's seem to be: before
-    /// any are seen, what is usual.
+    /// The filter of a wild clock with the apparent round errors of this node: typical ones before
+    /// any are seen.
     fn gate(&self, usual: &[f64; BANK]) -> usize {
         let wild = (0..SHARED_NS.len()).map(|shared| shared * DENSITIES.len() + GATE_DENSITY);
         let score = |filter: usize| self.likelihood[filter] + usual[filter];
@@ -164,7 +164,7 @@ pub(super) fn density(filter: usize) -> f64 {
     DENSITIES[filter % DENSITIES.len()]
 }
 
-/// What all edges of a node err by alike in a round, as a filter takes it, ns.
+/// Error common to all edges of a node in a round, as a filter assumes it, ns.
 pub(super) fn shared_ns(filter: usize) -> f64 {
     SHARED_NS[filter / DENSITIES.len()]
 }
@@ -178,10 +178,10 @@ const SHARED_NS: [f64; 7] = [1.0, 2.5, 6.0, 15.0, 40.0, 100.0, 250.0];
 
 pub(super) const BANK: usize = DENSITIES.len() * SHARED_NS.len();
 
-/// The gate: squared distance of (offset, rate) beyond which the density at this place of the bank
-/// explains a measurement no more.
+/// The gate: squared distance of (offset, rate) beyond which the density at this position of the
+/// bank no longer explains a measurement.
 const GATE: f64 = 60.0;
 const GATE_DENSITY: usize = 4;
 
-/// How much of what was seen counts a round later.
+/// Weight of past observations one round later.
 pub(super) const FORGET: f64 = 0.98;

@@ -12,7 +12,7 @@ use super::solution::RunSolution;
 /// Mean variances by node, at times that all cuts of a run share.
 #[derive(Clone, Debug)]
 pub(crate) struct Errors {
-    /// How many times a node is known at; of what is random, ns²; and of asymmetry, ns².
+    /// Number of times at which a node is known; random variance, ns²; and asymmetry variance, ns².
     nodes: Vec<(usize, f64, f64)>,
 }
 
@@ -32,8 +32,8 @@ impl Errors {
         Self { nodes: (0..nodes as u32).map(node).collect() }
     }
 
-    /// Mean logarithm of the nodes' variances, with the asymmetry that the `live` windows show;
-    /// None where this knows less of a node than those.
+    /// Mean logarithm of the nodes' variances, with the asymmetry shown by the `live` windows;
+    /// `None` if this knows less about a node than those.
     pub(crate) fn score(&self, live: &Self) -> Option<f64> {
         let mut logs = Vec::new();
         for ((count, random, _), (usual, _, asymmetry)) in self.nodes.iter().zip(&live.nodes) {

@@ -42,12 +42,12 @@ struct Series {
     noise: Vec<Block>,
 }
 
-/// What is constant about a node.
+/// Constants of a node.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Constants {
     /// Density of its rate's random walk, ns²/s³.
     pub(super) walk: f64,
-    /// Variance of what all its edges err by alike in a round, ns².
+    /// Variance of the error common to all its edges in a round, ns².
     pub(super) shared: f64,
     /// Density of its rate's white noise, ns²/s (`white_fm`).
     pub(super) white_fm: f64,
@@ -131,11 +131,11 @@ fn likeliest(series: &[&Series], rho: f64, most: f64, prior: impl Fn([f64; 2]) -
     [q, best(shared_grid(), |r| value([q, r]))]
 }
 
-/// The most that a round's shared errors can be, ns. From one round to the next an offset changes
-/// by what its rate was on average, however the clock moved: `x₊ − x − Δ·(f + f₊)/2` is the
-/// difference of two rounds' errors and next to nothing else. A clock that warms up would look like
-/// errors of its offsets without this, because nothing predicts it. `share` of what is left lies
-/// below so many `sigmas`.
+/// The largest possible common error of a round, ns. From one round to the next an offset changes
+/// by its mean rate, however the clock moved: `x₊ − x − Δ·(f + f₊)/2` is the difference of the
+/// errors of two rounds and almost nothing else. Without this, a clock that warms up would look
+/// like errors of its offsets, because nothing predicts it. A `share` of the residuals is below
+/// this many `sigmas`.
 fn most_shared_ns(series: &[&Series], (share, sigmas): (f64, f64)) -> f64 {
     let mut rests = Vec::new();
     for one in series {
@@ -159,8 +159,8 @@ fn total(series: &[&Series], at: [f64; 2], rho: f64) -> f64 {
     series.iter().map(|one| one.log_likelihood(at, rho)).sum()
 }
 
-/// All spans' series against the mean of the clocks that are always there; also by what factor that
-/// mean reduces a clock's own wander.
+/// The series of all spans relative to the mean of the clocks that are always present; also the
+/// factor by which that mean reduces a clock's own wander.
 fn all_series(layout: &Layout, rounds: &[Round<'_>]) -> (Vec<Series>, f64) {
     let knots = layout.knots.len();
     let mut weight = vec![[0.0; 3]; layout.states];
@@ -205,13 +205,13 @@ fn measured<'a>(span: &'a Span, weight: &'a [Block]) -> impl Iterator<Item = boo
     (0..span.len()).map(|k| weight[span.base + k][0] > 0.0)
 }
 
-/// What a round says of a span; where it says nothing, what was believed before.
+/// Estimate of a span in a round; if there is none, the previous one.
 fn state_of(layout: &Layout, rounds: &[Round<'_>], span: &Span, knot: usize) -> Pair {
     seen(&rounds[knot], span.node, span.potential).unwrap_or(layout.start[layout_state(span, knot)])
 }
 
 impl Series {
-    /// Of every density of white frequency noise.
+    /// For every density of white frequency noise.
     fn white_log_likelihoods(&self, rho: f64, window: f64) -> [f64; DENSITIES] {
         let mut filters = white_fm::Filters::default();
         for k in 0..self.states.len() {
@@ -221,7 +221,7 @@ impl Series {
         filters.likelihood
     }
 
-    /// Of wander q and shared errors r, with the rounds' own noise times rho.
+    /// For wander q and shared errors r, with the rounds' own noise times rho.
     fn log_likelihood(&self, [q, r]: [f64; 2], rho: f64) -> f64 {
         let scaled = |k: usize| {
             let [a, ab, b] = self.noise[k].map(|noise| rho * noise);
@@ -249,7 +249,7 @@ impl Series {
 }
 
 /// The factor on the variance after a measurement at this squared distance from its prediction, two
-/// numbers of Student-t's ν = `freedom`: where both cannot be true, either may be wrong (Roth,
+/// values of Student's t with ν = `freedom`: if both cannot be true, either may be wrong (Roth,
 /// Özkan and Gustafsson, ICASSP 2013; never less than 1 here).
 pub(super) fn surprise(freedom: f64, distance: f64) -> f64 {
     ((freedom + distance) / (freedom + 2.0)).max(1.0)
@@ -258,7 +258,7 @@ pub(super) fn surprise(freedom: f64, distance: f64) -> f64 {
 /// One node pair's mean residual.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Deviation {
-    /// ns, squared and weighted down where it is an outlier.
+    /// ns, squared, with less weight for outliers.
     pub(super) square: f64,
     /// The node pair's scale.
     pub(super) scale: f64,
@@ -367,55 +367,55 @@ const PRIOR_SHARED_DECADES: f64 = 0.7;
 /// Fewest windows of any clock that say something of white rates.
 const WINDOWS_MIN: usize = 3;
 
-/// What two constants that were fitted add to a log likelihood in the mean.
+/// Mean contribution of two fitted constants to a log likelihood.
 const FITTED: f64 = 1.0;
 
-/// What the mean of all clocks counts against one clock's own rounds, in clocks.
+/// Weight of the mean of all clocks relative to one clock's own rounds, in clocks.
 const OTHERS: f64 = 4.0;
 
-/// How far one node's shared errors are from the others', decades.
+/// Spread of a node's shared errors relative to the others', decades.
 const OWN_SHARED_DECADES: f64 = 0.5;
 
-/// The least that is looked for, ns.
+/// Smallest value considered, ns.
 const SHARED_MIN_NS: f64 = 0.3;
 
-/// The most that a round is said to err by, ns. What is more happened to a clock, and its wander
-/// has to follow: as an error of the rounds, one round that is off by a step that nobody named
-/// would make the good ones of that clock worthless.
+/// Largest error assumed for a round, ns. Anything larger happened to a clock, and its wander has
+/// to follow: as an error of the rounds, one round that is off by an unnamed step would make the
+/// good rounds of that clock worthless.
 const SHARED_MAX_NS: f64 = 300.0;
 
-/// And the most that one round alone is, where a clock's rounds err by less.
+/// Largest error of a single round, if the rounds of a clock are otherwise better.
 pub(super) const SHARED_ONCE_MAX_NS: f64 = 100.0;
 
-/// How many times what is usual for all a clock's own may be: the same step of one clock is no
-/// error that it has in every round.
+/// Largest ratio of a clock's own value to the typical one: a single step of one clock is not an
+/// error of all its rounds.
 const OWN_SHARED_TIMES: f64 = 10.0;
 
-/// A share of normal variables, and below how many standard deviations they lie. Of all clocks
-/// together a quarter: in a run of a few rounds more than half of the steps from one to the next
-/// may have a step of a clock in them.
+/// A share of normal variables, and the number of standard deviations they are below. For all
+/// clocks together a quarter: in a run of a few rounds more than half of the intervals between
+/// rounds may contain a step of a clock.
 const MEDIAN: (f64, f64) = (0.5, 1.0 / TO_SIGMA);
 const QUARTILE: (f64, f64) = (0.25, 0.318_639);
 
-/// How far above what offsets and rates leave of each other a shared error may be taken to be.
+/// Factor by which a shared error may exceed the disagreement of offsets and rates.
 const SHARED_MARGIN: f64 = 1.5;
 
-/// How many decades the rounds' noise may be wrong.
+/// Possible error of the rounds' noise, decades.
 const PRIOR_NOISE_DECADES: f64 = 0.5;
 
-/// How far one clock's wander is from the others', decades.
+/// Spread of a clock's wander relative to the others', decades.
 const OWN_WALK_DECADES: f64 = 0.5;
 
-/// Asymmetry that is expected where no loop shows any, as a share of the median margin, and its
-/// spread in e-folds.
+/// Asymmetry expected if no loop shows any, as a share of the median margin, and its spread in
+/// e-folds.
 const PRIOR_SHARE: f64 = 0.03;
 const PRIOR_SPREAD: f64 = 1.0;
 
 /// Standard deviation of the logarithm of the factor by which the random variance of deviations may
 /// be wrong.
 const RANDOM_SPREAD: f64 = 0.5;
-/// The factors that are looked at, in these deviations: the nodes ±√3 and 0 of Gauss and Hermite's
-/// rule, which weighs them as the normal density nearly does.
+/// The factors considered, in these deviations: the nodes ±√3 and 0 of the Gauss–Hermite rule,
+/// which weights them nearly as the normal density does.
 const RANDOM_FACTORS: [f64; 3] = [-1.732, 0.0, 1.732];
 
 /// Deviations that share a logarithm.
@@ -427,7 +427,7 @@ const BISECTIONS: usize = 60;
 /// A normal variable is beyond three standard deviations on one side with this probability.
 const BEYOND_THREE: f64 = 0.001_35;
 
-/// Loops show so much of the deviations where their number tells their variance.
+/// Loops show this much of the deviations if their number determines their variance.
 const VISIBLE_MOST: f64 = 0.5;
 const QUANTILE_MAX: f64 = 8.0;
 

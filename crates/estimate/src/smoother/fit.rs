@@ -16,33 +16,33 @@ use super::walks::{self, Moved};
 use crate::graph::components::held;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
 
-/// The iteration's present belief.
+/// The present estimate of the iteration.
 pub(super) struct Fit {
     pub(super) reference: usize,
     pub(super) layout: Layout,
-    /// Of every node, density of its rate's random walk where nothing happens, ns²/s³.
+    /// By node, undisturbed density of its rate's random walk, ns²/s³.
     pub(super) usual_walks: Vec<f64>,
-    /// Of every state, the density from there to the span's next.
+    /// By state, the density from there to the span's next.
     pub(super) walks: Vec<f64>,
     /// Whether every window has three knots.
     pub(super) refined: bool,
-    /// Factor on the variance of what random walks leave unknown.
+    /// Factor on the variance that random walks leave unknown.
     pub(super) mixed: f64,
     pub(super) states: Vec<Pair>,
-    /// Of every node pair, ns.
+    /// By node pair, ns.
     pub(super) asymmetries: Vec<f64>,
     /// Covariance of every measure, not yet rescaled.
     pub(super) covariances: Vec<Block>,
-    /// Of every node, density of what it does within a window, ns²/s.
+    /// By node, density of its motion within a window, ns²/s.
     pub(super) white_fm: Vec<f64>,
-    /// By how much the variance of lines grows because the scale is known from few residuals only.
+    /// Growth of the variance of lines because the scale is known from few residuals only.
     pub(super) scale_spread: f64,
-    /// Of every node, variance of what all its edges usually err by alike in a round, ns².
+    /// By node, variance of the usual error common to all its edges in a round, ns².
     usual_shared: Vec<f64>,
-    /// Of every state, that variance there.
+    /// By state, that variance there.
     pub(super) shared: Vec<f64>,
-    /// Of every measure, what that adds to its variance so that all edges of a node together come
-    /// to the node's, ns².
+    /// By measure, what that adds to its variance so that all edges of a node together reach the
+    /// node's variance, ns².
     excess: Vec<f64>,
     /// Factors on the variances of offset and rate.
     pub(super) scales: Pair,
@@ -50,7 +50,7 @@ pub(super) struct Fit {
     pub(super) robust: (Vec<f64>, Vec<f64>),
     /// Variance of a median path's asymmetry, ns².
     pub(super) asymmetry: f64,
-    /// Per node pair, the random variance of the constant part of theta where it comes from all
+    /// Per node pair, the random variance of the constant part of theta if it comes from all
     /// packets together, ns².
     pub(super) levels: Vec<Option<f64>>,
     /// Steps of the solver, and whether the last solution was reached.
@@ -100,7 +100,8 @@ impl Fit {
         fit
     }
 
-    /// Spreads what the edges of a node share over these. With d measures in a round of variance v
+    /// Distributes the errors shared by the edges of a node over these. With d measures in a round
+    /// of variance v
     /// + d·r² each, as if independent, the node is known to v/d + r²: measured by three edges with
     /// 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part counts: where all
     /// nodes are alike, two of them are known to 2·r² against each other then, as they must be.
@@ -131,9 +132,9 @@ impl Fit {
         }
     }
 
-    /// Moves whole clocks by a constant each, to where the constant parts of the node pairs' thetas
-    /// want them. Where the packets together say nothing of a node pair, the mean of its measures
-    /// speaks.
+    /// Moves whole clocks by a constant each, to the positions required by the constant parts of
+    /// the node pairs' thetas. If the packets together say nothing about a node pair, the mean of
+    /// its measures is used.
     pub(super) fn level(&mut self, floors: &[Option<Level>], options: &SmootherOptions) {
         let weights = self.weights();
         let apart = System::new(&self.layout, &weights).all_apart(&self.states);
@@ -176,14 +177,15 @@ impl Fit {
         self.levels = levels.iter().map(|level| Some(level.variance)).collect();
     }
 
-    /// What the states leave of every node pair's theta in the mean.
+    /// The mean residual of every node pair's theta after the states.
     pub(super) fn means(&self) -> Vec<Level> {
         let weights = self.weights();
         let apart = System::new(&self.layout, &weights).all_apart(&self.states);
         self.mean_rests(&apart)
     }
 
-    /// What the best constant per clock leaves of every node pair's level, and these constants.
+    /// The residuals of every node pair's level after the best constant per clock, and these
+    /// constants.
     fn level_once(&self, levels: &[Level]) -> (Vec<Level>, Vec<Pair>) {
         let link = |(at, level): (usize, &Level)| {
             let [from, to] = self.layout.node_pairs[at].nodes;
@@ -202,25 +204,25 @@ impl Fit {
         (levels.iter().zip(&self.layout.node_pairs).map(rest).collect(), shift)
     }
 
-    /// Variance of a node pair's asymmetry, larger for one that lies far from the rest, ns².
+    /// Variance of a node pair's asymmetry, larger for outliers, ns².
     pub(super) fn asymmetry_of(&self, node_pair: usize) -> f64 {
         let floor = ASYMMETRY_MIN_NS * ASYMMETRY_MIN_NS;
         (self.asymmetry * self.layout.node_pairs[node_pair].scale).max(floor)
             / self.robust.1[node_pair].max(f64::MIN_POSITIVE)
     }
 
-    /// The rescaled covariance of a measure, with what it shares with others of its ends.
+    /// The rescaled covariance of a measure, including what it shares with others of its ends.
     pub(super) fn covariance(&self, at: usize) -> Block {
         let [a, ab, b] = self.own_covariance(at);
         [a + self.excess[at], ab, b]
     }
 
-    /// The rescaled covariance of a measure, of what it errs by for itself.
+    /// The rescaled covariance of a measure's own error.
     pub(super) fn own_covariance(&self, at: usize) -> Block {
         self.rescaled(self.covariances[at])
     }
 
-    /// What a measure errs by, alone: its own variance and what its two ends share with others.
+    /// The covariance of a measure alone: its own variance and what its two ends share with others.
     fn alone(&self, at: usize) -> Block {
         let [a, ab, b] = self.own_covariance(at);
         let Measure { from, to, knot, .. } = self.layout.measures[at];
@@ -240,14 +242,14 @@ impl Fit {
         }
     }
 
-    /// Of every measure, weighed down where it is an outlier.
+    /// By measure, with less weight for outliers.
     fn precisions(&self) -> Vec<Block> {
         let precision = |at: usize| inverse(self.covariance(at)).unwrap_or([0.0; 3]).map(|p| p * self.robust.0[at]);
         (0..self.covariances.len()).map(precision).collect()
     }
 
-    /// What the states, of which measures are apart by `apart`, leave of every node pair's theta in
-    /// the mean.
+    /// The mean residual of every node pair's theta after the states, from whose measures they
+    /// differ by `apart`.
     fn mean_rests(&self, apart: &[Pair]) -> Vec<Level> {
         let weights = self.precisions();
         let rest =
@@ -256,9 +258,9 @@ impl Fit {
     }
 
     /// Mean residual of a node pair over all its measures, with the weights of the solution: a
-    /// round in which a node erred as it never does counts as little here as there. With a
-    /// measure's own precision instead, what the states did not follow in that round would look
-    /// like an asymmetry.
+    /// round with an unusual error of a node counts as little here as there. With a measure's own
+    /// precision instead, what the states did not follow in that round would look like an
+    /// asymmetry.
     fn mean(&self, weights: &[Block], apart: &[Pair], number: usize) -> f64 {
         let (mut residual_sum, mut weight_sum) = (0.0, 0.0);
         for at in self.layout.node_pairs[number].measures.clone() {
@@ -270,8 +272,8 @@ impl Fit {
         if weight_sum > 0.0 { residual_sum / weight_sum } else { 0.0 }
     }
 
-    /// Variance of that mean by what each measure errs by for itself, Σ w²·v/(Σ w)²: what nodes err
-    /// by alike is in the states. Where nothing is shared w is 1/v, and this 1/Σ w.
+    /// Variance of that mean due to each measure's own error, Σ w²·v/(Σ w)²: errors common to the
+    /// edges of nodes are in the states. If nothing is shared, w is 1/v, and this 1/Σ w.
     pub(super) fn mean_variance(&self, number: usize) -> f64 {
         let (mut squares, mut sum) = (0.0, 0.0);
         for at in self.layout.node_pairs[number].measures.clone() {
@@ -310,8 +312,8 @@ impl Fit {
         walks::follow(&Moved { layout, states, walks, usual, precision: &precision })
     }
 
-    /// Renews the asymmetries' variance and the node pairs' robust weights from what the states
-    /// leave of the node pairs' thetas.
+    /// Updates the variance of the asymmetries and the robust weights of the node pairs from the
+    /// residuals of their thetas.
     fn judge_node_pairs(&mut self, rests: &[Level], options: &SmootherOptions) {
         let node_pairs = rests.len() as f64;
         let seen: BTreeSet<usize> = self.layout.node_pairs.iter().flat_map(|node_pair| node_pair.nodes).collect();
@@ -341,10 +343,10 @@ impl Fit {
         }
     }
 
-    /// Renews what the edges of each state err by alike, from what they leave of their states on
-    /// average, ē: usually r², and more in a round in which the node erred as it never does,
-    /// `(ν·r² + ē²)/(ν + 1)`. As with the jumps of the states (see `walks`), and against them:
-    /// beyond [`evidence::SHARED_ONCE_MAX_NS`] they alone explain what is seen.
+    /// Updates the error common to the edges of each state, from their mean residual ē: usually r²,
+    /// and more in a round with an unusual error of the node, `(ν·r² + ē²)/(ν + 1)`. As with the
+    /// jumps of the states (see `walks`), and in competition with them: beyond
+    /// [`evidence::SHARED_ONCE_MAX_NS`] they alone explain the observations.
     fn judge_shared(&mut self, apart: &[Pair]) {
         let residuals = self.residuals(apart);
         let mut means = vec![[0.0; 2]; self.layout.states];
@@ -407,8 +409,8 @@ impl Fit {
         residuals
     }
 
-    /// Independent residuals of offset and of rate: measures less what the states and asymmetries
-    /// took up.
+    /// Independent residuals of offset and of rate: number of measures minus the parameters of
+    /// states and asymmetries.
     fn freedom(&self) -> Pair {
         let mut taken = [0.0; 2];
         let precision = self.local_precision();
@@ -431,7 +433,7 @@ impl Fit {
         [total - tied * taken[0] - loops, total - tied * taken[1]]
     }
 
-    /// What each state's edges alone say of it, as if the neighbours were known: precision per
+    /// The information of each state's edges alone, as if the neighbours were known: precision per
     /// state.
     pub(super) fn local_precision(&self) -> Vec<Block> {
         let mut sums = vec![[0.0; 3]; self.layout.states];

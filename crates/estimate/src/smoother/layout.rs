@@ -20,7 +20,7 @@ use crate::graph::edges::{Equation, PER_SECOND};
 use crate::graph::linear::{Block, Pair};
 use crate::statistics::median;
 
-/// Knots that one becomes where the motion is looked at again, by its packets (`refine`).
+/// Number of knots that replace one when the motion is refined by its packets (`refine`).
 pub(super) const PARTS: usize = 3;
 
 /// A stretch of one node's clock without a step.
@@ -58,17 +58,17 @@ pub(super) struct NodePair {
 #[derive(Default)]
 struct Group {
     measures: Vec<Measure>,
-    /// Of each, the margin, ns, and how many exchanges its line is through.
+    /// Of each, the margin, ns, and the number of exchanges of its line.
     margins: Vec<f64>,
     exchanges: Vec<f64>,
 }
 
 impl Group {
-    /// Moves what each line claims of its own error towards what all lines of the same path claim.
-    /// A line through n exchanges knows its error by the gaps between the lowest few of them: k =
-    /// 2·(√n + 1) gaps, so its variance is off by a factor √(2/k) or so, and of a few lines through
-    /// four exchanges one claims to be ten times better than it is and outweighs all others. With
-    /// the path's median `v̄·n²` of variances that fall with n² it is `(k·v + m·v̄)/(k + m)`.
+    /// Moves the stated error of each line towards those of all lines of the same path. A line
+    /// through n exchanges estimates its error from the gaps between the lowest few of them: k =
+    /// 2·(√n + 1) gaps, so its variance is off by a factor of about √(2/k); of a few lines through
+    /// four exchanges, one may claim to be ten times better than it is and outweigh all others.
+    /// With the path's median `v̄·n²` of variances that fall with n² it is `(k·v + m·v̄)/(k + m)`.
     fn share_errors(&mut self) {
         let known = || self.measures.iter().zip(&self.exchanges).filter(|(_, exchanges)| **exchanges >= GAPS_KNOWN_MIN);
         if known().count() < 2 {
@@ -108,7 +108,7 @@ pub(super) struct Layout {
     pub(super) origin_ns: i64,
     /// Knots in seconds since the first.
     pub(super) knots: Vec<f64>,
-    /// Length of a window, s: what the knots are apart at first.
+    /// Length of a window, s: initial distance of the knots.
     pub(super) window: f64,
     pub(super) spans: Vec<Span>,
     pub(super) node_pairs: Vec<NodePair>,
@@ -116,7 +116,7 @@ pub(super) struct Layout {
     pub(super) states: usize,
     /// Median margin, ns.
     pub(super) margin_ns: f64,
-    /// What the rounds believed, one per state: where the iteration starts.
+    /// The estimates of the rounds, one per state: the start of the iteration.
     pub(super) start: Vec<Pair>,
 }
 

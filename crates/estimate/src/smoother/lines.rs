@@ -24,7 +24,7 @@ pub(super) struct Line {
     /// +1 when it runs from the smaller node to the larger, else −1.
     pub(super) sign: f64,
     pub(super) moved: Moved,
-    /// What the round says of both ends, above their potentials: ns, ns/s.
+    /// The estimates of the round for both ends, relative to their potentials: ns, ns/s.
     pub(super) believed: [Pair; 2],
     pub(super) margin: f64,
     /// A program read the clock for its stamps.
@@ -32,8 +32,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Moves an edge; `potentials` are those of its ends. None for a line that is worth nothing at
-    /// the midpoint.
+    /// Moves an edge; `potentials` are those of its ends. `None` for a line that is useless at the
+    /// midpoint.
     pub(super) fn new(round: &Round<'_>, (equation, margin): (&Equation, f64), potentials: [i128; 2]) -> Option<Self> {
         let (from, to) = (equation.from, equation.to);
         let state = |node: usize, potential: i128| {
@@ -74,20 +74,20 @@ pub(super) fn usable(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)> {
         .collect()
 }
 
-/// Whether a line moved to a knot is worth anything. Beyond these limits its square or its inverse
-/// would be no number, and one such line would make all nodes' estimates useless.
+/// Whether a line moved to a knot is usable. Beyond these limits its square or its inverse would
+/// not be finite, and one such line would make all nodes' estimates useless.
 fn sound(moved: &Moved) -> bool {
     let [a, _, b] = moved.covariance;
     let sized = |variance: f64| (VARIANCE_MIN..=VARIANCE_MAX).contains(&variance);
     moved.residual.iter().all(|x| x.is_finite()) && sized(a) && sized(b) && inverse(moved.covariance).is_some()
 }
 
-/// Whether a round's estimate of a node can be started from.
+/// Whether a round's estimate of a node is a usable starting point.
 pub(super) fn believable(estimate: &NodeEstimate) -> bool {
     estimate.reachable && estimate.offset_ns.abs() <= OFFSET_MAX_NS && estimate.drift_ppm.abs() <= DRIFT_MAX_PPM
 }
 
-/// What a round says of a node, above a potential: ns and ns/s.
+/// The estimate of a node in a round, relative to a potential: ns and ns/s.
 pub(super) fn seen(round: &Round<'_>, node: usize, potential: i128) -> Option<Pair> {
     let estimate = round.nodes.get(node).filter(|estimate| believable(estimate))?;
     Some(State::above(potential, estimate).x)

@@ -112,20 +112,20 @@ impl FirstPass {
         Self(fit)
     }
 
-    /// Says that the windows were cut shorter because the clocks change their rates within longer
-    /// ones. Then some windows hold such a change and some do not, and a random walk states the
-    /// mean of both.
+    /// Marks the windows as cut shorter because the clocks change their rates within longer ones.
+    /// Then some windows contain such a change and some do not, and a random walk states the mean
+    /// of both.
     pub(crate) fn of_shorter_windows(mut self) -> Self {
         self.0.mixed = white_fm::MIXED;
         self
     }
 
-    /// What is known without packets.
+    /// The solution without packets.
     pub(crate) fn solution(&self, nodes: usize) -> RunSolution {
         solution::collect(nodes, &self.0, &self.0.white_fm)
     }
 
-    /// What the packets of the run say beyond that (see `packets`).
+    /// The solution refined by the packets of the run (see `packets`).
     pub(crate) fn with_packets(
         self,
         nodes: usize,
@@ -142,15 +142,15 @@ impl FirstPass {
         solution::collect(nodes, &fit, &fit.white_fm)
     }
 
-    /// How well every clock is known, between two times. What clocks do within windows is seen too
-    /// seldom to choose by.
+    /// How well every clock is known, between two times. The motion of clocks within windows is
+    /// observed too rarely to be a criterion.
     pub(crate) fn errors(&self, nodes: usize, between: [Timestamp<Reference>; 2]) -> Errors {
         Errors::new(&solution::collect(nodes, &self.0, &vec![0.0; nodes]), nodes, between)
     }
 }
 
-/// The knots are times of the reference's clock: where that is stepped or does not go on, no clock
-/// can be followed.
+/// The knots are times of the reference's clock: if that is stepped or interrupted, no clock can be
+/// followed.
 fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: NodeId) -> Vec<(NodeId, usize)> {
     let named = places(rounds, breaks);
     let stepped = named.iter().filter(|(node, _)| *node == reference).map(|(_, place)| *place);
@@ -159,16 +159,16 @@ fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: N
     named.iter().copied().chain(stepped.chain(set_back).flat_map(everybody)).collect()
 }
 
-/// Whether a round is so much later than the one before that a clock can be followed from one to
-/// the other.
+/// Whether the time between a round and the one before is short enough to follow a clock from one
+/// to the other.
 fn follows(before: &Round<'_>, round: &Round<'_>) -> bool {
     i128::from(round.reference_midpoint.as_ns()) - i128::from(before.reference_midpoint.as_ns()) >= KNOTS_APART_MIN_NS
 }
 
-/// Share of the time that passes before the packets are looked at for their floors.
+/// Share of the time that passes before the packets' floors are determined.
 const UNTIL_SETTLED: f64 = 0.7;
 
-/// Knots closer than this would make the random walk between them stiffer than f64 can hold beside
+/// Knots closer than this would make the random walk between them too stiff for f64 compared with
 /// the measures, ns.
 const KNOTS_APART_MIN_NS: i128 = 1_000_000;
 

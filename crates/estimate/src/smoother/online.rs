@@ -48,12 +48,12 @@ pub struct Online {
     usual_sum: f64,
     /// Log of how probable each density of white rates is.
     white_prior: [f64; DENSITIES],
-    /// Of every node, the filter that speaks for it.
+    /// By node, the selected filter.
     chosen: Vec<usize>,
     /// Weighted squares and number of independent residuals, offset and rate.
     scatter: [[f64; 2]; 2],
     asymmetry: f64,
-    /// The same of white rates, and of what lay beyond the gates.
+    /// The same for white rates, and for measurements beyond the gates.
     common_white: ([f64; DENSITIES], f64),
     /// Length of the shortest window so far, s; 0 before the second round.
     window: f64,
@@ -64,7 +64,7 @@ pub struct Online {
     rounds: u64,
     /// Variance that asymmetry causes per node.
     fixed: Vec<f64>,
-    /// Per node, the variance of a round's state over what its own edges alone say.
+    /// Per node, the ratio of the variance of a round's state to that from its own edges alone.
     spread: Vec<f64>,
 }
 
@@ -76,7 +76,7 @@ struct Mean {
     sum: f64,
     margin: f64,
     asymmetry: f64,
-    /// By how much more than the others' its asymmetry's variance seems to be.
+    /// Apparent excess of its asymmetry's variance over that of the others.
     excess: f64,
 }
 
@@ -178,7 +178,7 @@ impl Online {
         }
     }
 
-    /// What was learned of an edge that is left out now was learned from the fault.
+    /// What was learned about an edge that is excluded now was learned from the fault.
     fn forget_node_pairs(&mut self, round: &Round<'_>, lines: &[Line]) {
         for edge in round.left_out {
             let (from, to) = (edge.src.index(), edge.dst.index());
@@ -202,10 +202,10 @@ impl Online {
         lines
     }
 
-    /// Of every node most of whose lines are made of stamps that a program took: by what they may
-    /// all be wrong alike in this round, ns. A thread that wakes late reads the clock late for all
-    /// of them. What is more in a node pair's margin than in its least is such lateness on one side
-    /// or on both, and it moves an offset by as much at most.
+    /// For every node most of whose lines use timestamps taken by a program: their possible common
+    /// error in this round, ns. A thread that wakes late reads the clock late for all of them. The
+    /// excess of a node pair's margin over its minimum is such lateness on one side or on both, and
+    /// it moves an offset by at most the same amount.
     fn wakes(&self, lines: &[Line]) -> Vec<Option<f64>> {
         let mut of_program: Vec<Vec<f64>> = vec![Vec::new(); self.nodes.len()];
         let mut others = vec![0; self.nodes.len()];
@@ -275,12 +275,13 @@ impl Online {
         own.iter().zip(&self.spread).map(scaled).collect()
     }
 
-    /// Whether the dear part number `part` of the work is done in this round.
+    /// Whether the expensive part number `part` of the work is done in this round.
     fn due(&self, part: u64) -> bool {
         self.nodes.len() <= DEAR_EACH_ROUND || (self.rounds + part * DEAR_ROUNDS / 2).is_multiple_of(DEAR_ROUNDS)
     }
 
-    /// How far the lines lie from their least squares, against what they claim; forgets slowly.
+    /// Distance of the lines from their least squares, relative to their stated errors; forgets
+    /// slowly.
     fn scatter_of(&mut self, lines: &[Line], residuals: &[Pair], shift: &[Pair], weights: &[f64]) {
         let mut touched: Vec<usize> = lines.iter().flat_map(|line| [line.from, line.to]).collect();
         touched.sort_unstable();
@@ -328,8 +329,8 @@ impl Online {
         std::array::from_fn(|k| likelihood[k] + COMMON_WEIGHT * self.common[k] + self.usual[k])
     }
 
-    /// What the node's lines miss of their windows' middles because its rate is set anew within
-    /// them, beyond what `walk` explains, ns².
+    /// How far the node's lines miss the midpoints of their windows because its rate is set anew
+    /// within them, beyond what `walk` explains, ns².
     fn strayed(&self, node: usize, walk: f64) -> f64 {
         let bank = &self.nodes[node];
         let walks = white_fm::log_sum(&self.scores(node)) - self.usual_sum;
@@ -345,8 +346,8 @@ impl Online {
         (0..BANK).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap_or(0)
     }
 
-    /// Adds this round to the node pairs' means, and divides them into what belongs to the states
-    /// and asymmetry.
+    /// Adds this round to the node pairs' means, and divides them into the parts due to the states
+    /// and to asymmetry.
     fn renew_node_pairs(&mut self, lines: &[Line], scales: Pair) {
         let state = |node: usize| {
             let known = || self.nodes[node].settled(self.chosen[node]).map(|belief| belief.state[0]);
@@ -475,11 +476,11 @@ fn solve(graph: &Laplacian, right: &[Pair], x: &mut [Pair]) {
     graph.solve_iterative(right, x, tolerance, STEPS_MAX);
 }
 
-/// How much of a node pair's mean deviation counts a round later: a changed route is learned in
-/// some hundred rounds, however long the run.
+/// Weight of a node pair's mean deviation one round later: a changed route is learned in some
+/// hundred rounds, however long the run.
 const PAIR_FORGET: f64 = 0.998;
 
-/// What everybody's wander counts in a node's own, in nodes.
+/// Weight of the common wander in a node's own, in nodes.
 const COMMON_WEIGHT: f64 = 4.0;
 
 /// Independent residuals that the claimed covariances count for.
@@ -496,11 +497,11 @@ const STEPS_MAX: usize = 500;
 const DEAR_EACH_ROUND: usize = 160;
 const DEAR_ROUNDS: u64 = 8;
 
-/// The least margin's share that stamps of a program are believed to be wrong by in every round:
+/// Share of the least margin that is the assumed error of a program's timestamps in every round:
 /// before a second round nothing shows how late threads wake.
 const WAKE_SHARE: f64 = 0.1;
-/// How much larger the errors are that all lines of a node share in a round where a program took
-/// the stamps: 60 ns to 15 µs in place of 1 to 250 ns.
+/// How much larger the common errors of a node's lines are in a round with timestamps taken by a
+/// program: 60 ns to 15 µs instead of 1 to 250 ns.
 const WAKE_SCALE: f64 = 60.0;
 
 /// Rounds after which a node that no packet tells about has no estimate.

@@ -55,7 +55,7 @@ struct Traffic {
 /// Exchanges by edge.
 pub type Exchanges<'a> = BTreeMap<Edge, Vec<&'a [Exchange]>>;
 
-/// Replaces the lines of the windows by what all packets say, where there are enough of them.
+/// Replaces the lines of the windows by the result of all packets, if there are enough of them.
 pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>, told: &mut dyn FnMut(f64)) {
     let traffic = sorted(fit, exchanges, &mut |share| told(SORTED * share));
     let levels = fit.means();
@@ -143,7 +143,7 @@ struct Tracks<'a> {
     reference: usize,
 }
 
-/// What is the same for all packets of an edge: its nodes, and how far the source's clock is from
+/// Common to all packets of an edge: its nodes, and the difference between the source's clock and
 /// the reference's at the run's origin.
 #[derive(Copy, Clone)]
 struct Way {
@@ -152,7 +152,7 @@ struct Way {
     apart: Apart,
 }
 
-/// Difference of potentials, and of what is above them.
+/// Difference of potentials, and of the values relative to them.
 type Apart = (i128, f64);
 
 impl<'a> Tracks<'a> {
@@ -165,12 +165,12 @@ impl<'a> Tracks<'a> {
         Self { fit, spans, reference: fit.reference }
     }
 
-    /// None where the source's clock is not known at all.
+    /// `None` if the source's clock is not known at all.
     fn way(&self, [from, to]: [usize; 2]) -> Option<Way> {
         Some(Way { from, to, apart: self.apart(from, 0.0, 0)? })
     }
 
-    /// A packet's delay: u − θ forward, θ − l backward. None where the clocks are not known.
+    /// A packet's delay: u − θ forward, θ − l backward. `None` if the clocks are not known.
     fn delayed(
         &self,
         Way { from, to, apart }: Way,
@@ -194,7 +194,7 @@ impl<'a> Tracks<'a> {
         Some(Delayed { knot: knot as u32, x: t - layout.knots[knot], delay: sign * rest })
     }
 
-    /// How far a node's clock is from the reference's.
+    /// Difference between a node's clock and the reference's.
     fn apart(&self, node: usize, t: f64, knot: usize) -> Option<Apart> {
         let (potential, above) = self.offset(node, t, knot)?;
         let (zero, base) = self.offset(self.reference, t, knot)?;
@@ -219,8 +219,8 @@ fn nearest(knots: &[f64], t: f64) -> usize {
     if (t - knots[before]).abs() <= (knots[next] - t).abs() { before } else { next }
 }
 
-/// The measures of a node pair from scores: one for each third of a window, or for each window
-/// where packets are few. They keep the node pair's mean `level` above the states.
+/// The measures of a node pair from scores: one for each third of a window, or for each window if
+/// packets are few. They keep the node pair's mean `level` above the states.
 fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: &Scores) -> Vec<Measure> {
     let layout = &fit.layout;
     let mut olds: BTreeMap<usize, &Measure> = BTreeMap::new();
@@ -259,9 +259,9 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
 /// A window's packets of both directions: since the knot in s, and delay in ns.
 type Heard = [Vec<[f64; 2]>; 2];
 
-/// How far a window's line moves, and its covariance J⁻¹·V·J⁻¹: scoring steps until they no longer
-/// move it. A single one would stay near where it starts, and claim to know that. None where they
-/// do not end.
+/// How far a window's line moves, and its covariance J⁻¹·V·J⁻¹: scoring steps until convergence. A
+/// single one would stay near its start, and claim to be certain of it. `None` if they do not
+/// converge.
 fn shifted(heard: &Heard, scores: &Scores) -> Option<(Pair, Block)> {
     if heard.iter().map(Vec::len).sum::<usize>() < PACKETS_PER_WINDOW_MIN {
         return None;
@@ -305,8 +305,8 @@ impl Scores {
         Some(Self { ways: [Score::new(knots, &traffic.ways[0])?, Score::new(knots, &traffic.ways[1])?] })
     }
 
-    /// Whether a third of a window has packets enough to move a line, and tells more of where the
-    /// clocks are than they bend within a window.
+    /// Whether a third of a window has enough packets to move a line, and reveals more about the
+    /// clocks' positions than they bend within a window.
     fn tells_thirds(&self, traffic: &Traffic, windows: usize) -> bool {
         let thirds = (windows * PARTS).max(1) as f64;
         let per_third = |way: usize| traffic.ways[way].len() as f64 / thirds;
@@ -444,8 +444,8 @@ const PACKETS_PER_THIRD_MIN: f64 = 24.0;
 /// in 4 s; thirds that tell less would add noise and show nothing.
 const THIRD_SD_NS: f64 = 10.0;
 
-/// A line is where it belongs when the next step is shorter than this, in its standard deviations,
-/// and may take so many.
+/// Convergence: the next step is shorter than this, in standard deviations of the line; and the
+/// most steps.
 const STEP_MIN: f64 = 0.1;
 const STEPS_MAX: usize = 30;
 
@@ -461,7 +461,7 @@ const SCALE_MIN_NS: f64 = 1.0;
 /// Standard deviation of a floor, in mean spacings.
 const FLOOR_SPACINGS: f64 = 1.5;
 
-/// Early stamps per direction that are looked for, and how lonely they are.
+/// Most early timestamps per direction that are searched for, and how isolated they are.
 const GLITCHES_MAX: usize = 3;
 const LONELY_SPACINGS: f64 = 8.0;
 

@@ -21,7 +21,7 @@ pub(super) fn middle(knot: usize) -> usize {
     knot / PARTS * PARTS + 1
 }
 
-/// Whether the knots were refined: too many states would take too much memory.
+/// Refines the knots; returns whether it did: too many states would take too much memory.
 pub(super) fn refine(fit: &mut Fit) -> bool {
     if fit.layout.states * PARTS > STATES_MAX || fit.layout.knots.len() < 2 {
         return false;
@@ -47,7 +47,7 @@ pub(super) fn refine(fit: &mut Fit) -> bool {
     true
 }
 
-/// A knot, and a third of the way to its neighbours; where rounds are missing, and at the ends, a
+/// A knot, and a third of the way to its neighbours; if rounds are missing, and at the ends, a
 /// third of a window.
 fn thirds(knots: &[f64], k: usize, window: f64) -> [f64; PARTS] {
     let part = |apart: f64| apart.min(window) / PARTS as f64;
@@ -62,8 +62,8 @@ pub(super) fn offset_at_time(times: &[f64], states: &[Pair], t: f64) -> f64 {
     at_time(times, states, t)[0]
 }
 
-/// The state of a clock with `states` at `times`: on the cubic between them; beyond, the rate goes
-/// on turning as it did.
+/// The state of a clock with `states` at `times`: on the cubic between them; beyond, the rate
+/// continues to change as it did.
 #[inline(always)]
 pub(super) fn at_time(times: &[f64], states: &[Pair], t: f64) -> Pair {
     let next = times.partition_point(|knot| *knot <= t);

@@ -60,8 +60,8 @@ impl Default for SmootherOptions {
     }
 }
 
-/// Breaks as nodes and places among the rounds, in order, each once. A break in a round that is
-/// missing concerns the next that is there.
+/// Breaks as nodes and indices among the rounds, in order, each once. A break in a missing round
+/// applies to the next round present.
 pub(crate) fn places(rounds: &[Round<'_>], breaks: &[Break]) -> Vec<(NodeId, usize)> {
     let place = |id: RoundId| rounds.partition_point(|round| round.round_id < id);
     let mut places: Vec<(NodeId, usize)> =

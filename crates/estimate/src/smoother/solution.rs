@@ -58,7 +58,7 @@ pub struct RunSolution {
     origin_ns: i64,
     knots: Vec<f64>,
     reach: f64,
-    /// By node, in order of time; none reaches into another.
+    /// By node, in order of time, without overlap.
     nodes: Vec<Vec<Stretch>>,
     random: Laplacian,
     fixed: Laplacian,
@@ -70,10 +70,10 @@ pub struct RunSolution {
     pub walk_density: Vec<f64>,
     /// Density of each node's random walk from each knot to the next, ns²/s³.
     walks: Vec<Vec<f64>>,
-    /// By node, density of what it does within a window, ns²/s.
+    /// By node, density of its motion within a window, ns²/s.
     white_fm: Vec<f64>,
     within: Within,
-    /// By how much the variance of lines grows because the scale is known from few residuals only.
+    /// Growth of the variance of lines because the scale is known from few residuals only.
     scale_spread: f64,
     /// Standard deviation of the asymmetry of a median path, ns.
     pub asymmetry_sd_ns: f64,
@@ -102,7 +102,7 @@ struct Stretch {
     within: Within,
 }
 
-/// `white_fm` by node: density of what its clock does within a window, ns²/s.
+/// `white_fm` by node: density of its clock's motion within a window, ns²/s.
 pub(super) fn collect(nodes: usize, fit: &Fit, white_fm: &[f64]) -> RunSolution {
     let reference = fit.reference;
     let graphs = Graphs::new(nodes, fit, reference);
@@ -216,7 +216,7 @@ struct Model<'a> {
     white_fm: f64,
 }
 
-/// A span against a span of the reference, where both are known.
+/// A span relative to a span of the reference, where both are known.
 fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option<Stretch> {
     let layout = &fit.layout;
     let (span, other) = (&layout.spans[own], &layout.spans[reference]);
@@ -252,8 +252,8 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
     })
 }
 
-/// The density about a state: the larger of the intervals before and after it. The last one's own
-/// is the usual density, from where no interval follows.
+/// The density around a state: the larger of the intervals before and after it. After the last
+/// state, the usual density.
 fn around(walks: &[f64], at: usize) -> f64 {
     let before = at.checked_sub(1).map_or(0.0, |before| walks[before]);
     walks[at].max(before)
@@ -270,9 +270,9 @@ fn walks(nodes: usize, fit: &Fit) -> Vec<Vec<f64>> {
     walks
 }
 
-/// What clocks do within a window. It enters all edges of a node alike, so no number of edges makes
-/// it less and no loop shows it; beside the walk from round to round it is too small to be
-/// smoothed.
+/// Motion of clocks within a window. It affects all edges of a node alike, so no number of edges
+/// reduces it and no loop shows it; compared with the walk from round to round it is too small to
+/// be smoothed.
 #[derive(Copy, Clone, Debug)]
 struct Within {
     /// Length of a window, s, and of the part of it that a knot's measures are from;
@@ -503,5 +503,5 @@ impl Stretch {
 const DIFFERENCE_STEPS_MAX: usize = 500;
 /// A round that tells this little of a node's usual tells nothing.
 const SHARE_MIN: f64 = 1e-6;
-/// How far one round alone reaches, s.
+/// Reach of a single round, s.
 const REACH_MIN_S: f64 = 2.0;

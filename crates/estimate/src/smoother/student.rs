@@ -10,8 +10,8 @@ pub(super) fn weight(dimensions: f64, square: f64) -> f64 {
     ((FREEDOM + dimensions) / (FREEDOM + square)).min(1.0)
 }
 
-/// By what to multiply a variance that is known from so many residuals, so that three standard
-/// deviations mean what they mean of a normal variable: a Student-t's 99.87 % point is 3·(1 + 2.5/ν
+/// Factor on a variance known from this many residuals, so that three standard deviations mean the
+/// same as for a normal variable: a Student-t's 99.87 % point is 3·(1 + 2.5/ν
 /// + 5.75/ν²) (Abramowitz and Stegun 26.7.5).
 pub(super) fn few(freedom: f64) -> f64 {
     (1.0 + 2.5 / freedom + 5.75 / (freedom * freedom)).powi(2)
@@ -22,10 +22,9 @@ pub(super) fn log_density(determinant: f64, distance: f64) -> f64 {
     -0.5 * determinant.ln() - 0.5 * (LIKELIHOOD_FREEDOM + 2.0) * (distance / LIKELIHOOD_FREEDOM).ln_1p()
 }
 
-/// The factor on the claimed variances that residuals of weighted `squares` and this `freedom`
-/// show. Loops show what edges err by each for itself, and nothing of what all edges of a node err
-/// by alike: larger residuals than claimed count as they are, smaller ones only where they are
-/// many.
+/// The factor on the stated variances that residuals with weighted `squares` and this `freedom`
+/// show. Loops show the edges' own errors, and nothing of the error common to all edges of a node:
+/// residuals larger than stated count as they are, smaller ones only if there are many.
 pub(super) fn factor([squares, freedom]: [f64; 2]) -> f64 {
     if squares > freedom {
         (squares / freedom).min(1.0 / SCALE_MIN)
@@ -39,9 +38,9 @@ pub(super) const FREEDOM: f64 = 4.0;
 /// ν of the likelihood's squares.
 const LIKELIHOOD_FREEDOM: f64 = 8.0;
 
-/// What capped Student-t weights leave of a normal variable's variance, E[w·z²]: of one number, and
-/// of a pair. Sums of weighted squares are divided by it, or every variance would come out a fifth
-/// too small.
+/// The share of a normal variable's variance that remains with capped Student-t weights, E[w·z²]:
+/// for one number, and for a pair. Sums of weighted squares are divided by it, otherwise every
+/// variance would be a fifth too small.
 pub(super) const WEIGHTED_SINGLE: f64 = 0.766_616;
 pub(super) const WEIGHTED_PAIR: f64 = 0.789_388;
 

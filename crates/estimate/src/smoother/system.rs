@@ -211,7 +211,7 @@ impl Chain {
 }
 
 impl Coarse {
-    /// None where the graph is too large for a dense factor.
+    /// `None` if the graph is too large for a dense factor.
     fn new(layout: &Layout, weights: &Weights, weight_sums: &[f64]) -> Option<Self> {
         if layout.spans.len() > COARSE_MAX {
             return None;

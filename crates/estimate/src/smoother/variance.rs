@@ -24,8 +24,8 @@ pub(super) struct Variances {
 }
 
 impl Variances {
-    /// Smooths over `times` in s with measurement covariances `noise` (None: nothing was measured),
-    /// density `walks` from each to the next. The first knot must be measured.
+    /// Smooths over `times` in s with measurement covariances `noise` (`None`: nothing was
+    /// measured), density `walks` from each to the next. The first knot must be measured.
     pub(super) fn new(times: &[f64], noise: &[Option<Block>], walks: &[f64]) -> Self {
         let mut filtered: Vec<Block> = Vec::with_capacity(times.len());
         let mut predicted: Vec<Square> = Vec::with_capacity(times.len());
@@ -59,5 +59,5 @@ impl Variances {
     }
 }
 
-/// Of a clock of which nothing is known: a second and 500 ppm.
+/// Covariance of a completely unknown clock: a second and 500 ppm.
 const UNKNOWN: Block = [1e18, 0.0, 2.5e11];

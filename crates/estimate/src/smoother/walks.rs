@@ -21,11 +21,11 @@ use crate::motion::{difference, product, square, stiffness, sum, transition, tra
 pub(super) struct Moved<'a> {
     pub(super) layout: &'a Layout,
     pub(super) states: &'a [Pair],
-    /// Of every state, the density to the next.
+    /// By state, the density to the next.
     pub(super) walks: &'a [f64],
-    /// Of every node.
+    /// By node.
     pub(super) usual: &'a [f64],
-    /// What each state's edges alone say of it.
+    /// The information of each state's edges alone.
     pub(super) precision: &'a [Block],
 }
 
@@ -96,8 +96,8 @@ fn squared_jumps(moved: &Moved<'_>, span: &Span) -> Vec<f64> {
 /// ν of the jumps: how many seen jumps the usual density counts for.
 const FREEDOM: f64 = 4.0;
 
-/// A neighbouring interval counts half when it is this far away, s; and not at all where it would
-/// count less than this.
+/// Distance at which a neighbouring interval counts half, s; and the weight below which it does not
+/// count at all.
 const HALF_S: f64 = 4.0;
 const WEIGHT_MIN: f64 = 0.25;
 

@@ -46,7 +46,7 @@ pub(super) struct Filters {
     pub(super) likelihood: [f64; DENSITIES],
 }
 
-/// When a window was, and how sure its line is.
+/// Time of a window, and the certainty of its line.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Lapse {
     /// Since the window before, middle to middle, s.
@@ -144,8 +144,8 @@ pub(super) fn prior() -> [f64; DENSITIES] {
     usual.map(|log| log - norm + SHARE.ln())
 }
 
-/// How probable each density is, the share that walking rates leave. `scores` are log likelihoods,
-/// `walks` that of all walks together.
+/// The probability of each density, the rest being that of walking rates. `scores` are log
+/// likelihoods, `walks` that of all walks together.
 pub(super) fn weights(scores: &[f64; DENSITIES], walks: f64, prior: &[f64; DENSITIES]) -> [f64; DENSITIES] {
     let scores: [f64; DENSITIES] = std::array::from_fn(|at| scores[at] + prior[at]);
     let walks = walks + (1.0 - SHARE).ln();
@@ -180,7 +180,7 @@ fn usual(at: usize) -> f64 {
     -0.5 * decades * decades
 }
 
-/// Returns how far a window's line misses its middle and the rate there, beyond what a walk of
+/// Returns how far a window's line misses its midpoint and the rate there, beyond what a walk of
 /// density `q` explains, in ns² and ns²/s².
 ///
 /// The mean over windows is `D·T/12`. A servo sets a rate once in one to two windows of the length
@@ -197,12 +197,12 @@ pub(super) fn excess(density: f64, q: f64, window: f64) -> Pair {
 /// Variance of the windows that hold a change of rate, as a multiple of the mean over all windows.
 pub(super) const MIXED: f64 = 1.4;
 
-/// Densities that are looked at: rates of [`SMALLEST`] ns/s that are new each second, and each
+/// Number of densities considered: rates of [`SMALLEST`] ns/s that are new each second, and each
 /// twice as large.
 pub(super) const DENSITIES: usize = 10;
 const SMALLEST: f64 = 8.0;
 
-/// What is less likely than the likeliest by this logarithm changes no sum in f64.
+/// Terms less likely than the likeliest by this logarithm change no sum in f64.
 const NEGLIGIBLE: f64 = -40.0;
 
 /// The usual density, ns²/s, and how many decades it may be wrong.
@@ -212,7 +212,7 @@ const USUAL_DECADES: f64 = 2.0;
 /// The walk of the mean rate, of a good quartz, ns²/s³.
 const WALK: f64 = 4.0;
 
-/// How many clocks are taken to have white rates before any is seen.
+/// Share of clocks assumed to have white rates before any is seen.
 const SHARE: f64 = 0.3;
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub struct KnownBreaks {
 pub(super) struct Gap {
     /// Between this point and the next.
     pub(super) after: usize,
-    /// The step, where it is known, and whose it is.
+    /// The step, if known, and whose it is.
     pub(super) step: Option<(Step, Whose)>,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Whose {
     Reference,
 }
 
-/// Points with their breaks, and what was taken out of them.
+/// Points with their breaks, and what was removed from them.
 pub(super) struct Sorted {
     pub(super) points: Vec<Point>,
     pub(super) breaks: Vec<Gap>,
@@ -90,10 +90,10 @@ fn find(points: &[Point], base: &Base, known: &KnownBreaks) -> Vec<Gap> {
     breaks.into_values().collect()
 }
 
-/// What a clock showed at the points.
+/// Readings of a clock at the points.
 struct Readings {
     at: Vec<i128>,
-    /// The largest so far, and the smallest from here on: equal to `at` but where the clock was set
+    /// The largest so far, and the smallest from here on: equal to `at` unless the clock was set
     /// back.
     up: Vec<i128>,
     down: Vec<i128>,
@@ -108,8 +108,8 @@ impl Readings {
         Self { at, up, down }
     }
 
-    /// The gap that holds a step: of those whose readings allow it, the one where the offset jumps
-    /// most.
+    /// The gap that contains a step: of those whose readings allow it, the one with the largest
+    /// jump of the offset.
     fn gap(&self, step: &Step, points: &[Point], secants: &[f64]) -> Option<usize> {
         let [low, high] = step.hull();
         let first = self.up.partition_point(|reading| *reading < low).saturating_sub(1);
@@ -184,8 +184,8 @@ fn off_the_curve(points: &[Point], breaks: &[Gap], law: Option<&Law>) -> Vec<usi
     off
 }
 
-/// Whether the curve goes on from `begins` to the point after `ends` as if nothing were between
-/// them.
+/// Whether the curve continues from `begins` to the point after `ends` as if there were nothing
+/// between them.
 fn fits_without(points: &[Point], begins: usize, ends: usize, law: Option<&Law>) -> bool {
     let around: Vec<Point> = points[begins.saturating_sub(2)..=begins]
         .iter()
@@ -200,7 +200,7 @@ fn fits_without(points: &[Point], begins: usize, ends: usize, law: Option<&Law>)
     expected && (surprise.is_some() || secants.len() > 1) && !is_step(&around, &secants, gap)
 }
 
-/// Points `from..until` make a segment; what is known of the steps around it.
+/// Points `from..until` make a segment; with what is known of the surrounding steps.
 pub(super) struct Range {
     pub(super) from: usize,
     pub(super) until: usize,
@@ -223,11 +223,11 @@ pub(super) const STEP_SIGMAS: f64 = 6.0;
 const STEP_ALLOWANCE: f64 = 20e-6;
 /// Nothing below this is worth a break.
 const SMALLEST_STEP_NS: f64 = 500.0;
-/// With one gap only: adjtimex holds clocks within 500 ppm.
+/// With one gap only: adjtimex keeps clocks within 500 ppm.
 const LONELY_SLOPE: f64 = 1e-3;
-/// So many points in a row may lie off the curve; more are where the clock was.
+/// Number of consecutive points that may be off the curve; if more are, the clock was there.
 const LONGEST_WILD: usize = 3;
-/// Gaps that are looked at for one step.
+/// Most gaps examined for one step.
 const MOST_CANDIDATES: usize = 10_000;
 
 #[cfg(test)]

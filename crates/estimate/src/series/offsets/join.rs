@@ -34,7 +34,7 @@ pub enum Interpolation {
     Walk,
 }
 
-/// How the points of a node are joined.
+/// How to join the points of a node.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Joining {
     pub(super) interpolation: Interpolation,
@@ -43,8 +43,8 @@ pub(super) struct Joining {
     pub(super) law: Option<Law>,
 }
 
-/// What is unknown beside the points: what was taken out, or lies further from the curve than it
-/// may.
+/// Uncertainty beyond that of the points: points that were removed, or are further from the curve
+/// than they may be.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Doubt {
     /// Everywhere in the gap, ns.
@@ -138,7 +138,7 @@ impl Joining {
         straight.hypot(missed)
     }
 
-    /// How the curve goes on before the first point, or after the last.
+    /// Continuation of the curve before the first point, or after the last.
     pub(super) fn outside(&self, points: &[Point], end: End, doubt: Doubt, on_reference: bool) -> Option<Continuation> {
         let (point, pair) = match end {
             End::First => (points.first()?, points.get(..2)),
@@ -176,8 +176,8 @@ pub(super) enum End {
     Last,
 }
 
-/// Whether a cubic through the stated rates is surer than straight lines, in the middle of most
-/// gaps.
+/// Whether a cubic through the stated rates is more certain than straight lines, in the middle of
+/// most gaps.
 fn rates_help(points: &[Point], law: &Law) -> bool {
     let gaps = || points.windows(2).map(|pair| [&pair[0], &pair[1]]);
     let helps = |[a, b]: [&Point; 2]| {
@@ -188,12 +188,12 @@ fn rates_help(points: &[Point], law: &Law) -> bool {
     2 * gaps().filter(|gap| helps(*gap)).count() > gaps().count()
 }
 
-/// By how much a walk leaves the chord between two offsets, ns².
+/// How far a walk deviates from the chord between two offsets, ns².
 fn chord_variance(density: f64, delta: f64, s: f64) -> f64 {
     density * delta.powi(3) * (s * (1.0 - s)).powi(2) / 3.0
 }
 
-/// How far each inner point is from what its neighbours predict without it.
+/// Distance of each inner point from the prediction of its neighbours.
 fn left_out(points: &[Point], interpolation: Interpolation) -> impl Iterator<Item = f64> {
     (2..points.len().saturating_sub(2)).map(move |k| {
         let near: Vec<Point> = [k - 2, k - 1, k + 1, k + 2].iter().map(|&index| points[index]).collect();
@@ -222,7 +222,7 @@ fn with_slopes(points: &[Point], interpolation: Interpolation) -> Vec<CurvePoint
     (0..points.len()).map(|k| CurvePoint { slope: slope(k), ..points[k].at }).collect()
 }
 
-/// How far drifts and the slopes between rounds disagree, ppm: what a drift is worth as a
+/// Disagreement of drifts and slopes between rounds, ppm: the uncertainty of a drift as a
 /// prediction.
 fn slope_uncertainty_ppm(points: &[Point]) -> f64 {
     if let [only] = points {

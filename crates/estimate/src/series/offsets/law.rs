@@ -21,16 +21,16 @@ use crate::graph::linear::Block;
 use crate::kalman::Belief;
 use crate::motion::variance_between;
 
-/// How the clock wanders, as far as a node's lines say it.
+/// How the clock wanders, as far as a node's lines tell.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Law {
-    /// ns²/s³; what counts where a line states none.
+    /// ns²/s³; the default if a line states none.
     density: f64,
     /// All lines state covariances and density.
     pub(super) stated: bool,
 }
 
-/// How far a line is from what another predicts.
+/// Distance of a line from the prediction of another.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Surprise {
     pub(super) off_ns: f64,
@@ -38,7 +38,7 @@ pub(super) struct Surprise {
 }
 
 impl Law {
-    /// None unless most points state a rate and both errors.
+    /// `None` unless most points state a rate and both errors.
     pub(super) fn of(points: &[Point]) -> Option<Self> {
         let believed = points.iter().filter(|point| covariance(point).is_some()).count();
         if 2 * believed <= points.len() {
@@ -62,7 +62,7 @@ impl Law {
         stated.unwrap_or(self.density)
     }
 
-    /// How far b lies from what a predicts, or a from what b does, whichever is the further.
+    /// Distance of b from the prediction of a, or of a from that of b, whichever is larger.
     pub(super) fn surprise(&self, a: &Point, b: &Point) -> Option<Surprise> {
         let density = self.density(&[a, b]);
         let there = prediction(a, b, density)?;
@@ -70,7 +70,7 @@ impl Law {
         Some(if there.off_ns.abs() > back.off_ns.abs() { there } else { back })
     }
 
-    /// Standard deviation at the share s of the way from a to b, on the cubic; None where one of
+    /// Standard deviation at the share s of the way from a to b, on the cubic; `None` if one of
     /// them states too little.
     pub(super) fn sigma_between(&self, a: &Point, b: &Point, s: f64) -> Option<f64> {
         let ends = [covariance(a)?, covariance(b)?];
@@ -78,7 +78,7 @@ impl Law {
     }
 }
 
-/// Covariance of offset and rate, ns², ns²/s, ns²/s²; None where not stated.
+/// Covariance of offset and rate, ns², ns²/s, ns²/s²; `None` if not stated.
 pub(super) fn covariance(point: &Point) -> Option<Block> {
     let sample = &point.sample;
     let positive = |sigma: &f64| sigma.is_finite() && *sigma > 0.0;
@@ -114,9 +114,9 @@ fn prediction(from: &Point, to: &Point, density: f64) -> Option<Surprise> {
     Some(Surprise { off_ns, sigma_ns: variance.sqrt() })
 }
 
-/// How much more the points bend the clock than a walk of this density explains, ns/s²: the mean
-/// square of what each says wrongly of those some seconds later (`backward`: earlier). A clock that
-/// warmed up once may do so again, and nothing shows it beyond the last packet.
+/// Bend of the clock beyond what a walk of this density explains, ns/s²: the mean square of each
+/// point's prediction error for those some seconds later (`backward`: earlier). A clock that warmed
+/// up once may do so again, and nothing shows it beyond the last packet.
 pub(super) fn bend(points: &[Point], backward: bool, density: f64) -> f64 {
     let stride = points.len().div_ceil(MOST_GAPS).max(1);
     let at_lag = |lag_s: f64| {
@@ -166,10 +166,10 @@ const MOST_GAPS: usize = 4096;
 /// Densities from 10⁻⁴ ns²/s³ to beyond 10¹² that are tried.
 const SMALLEST_DENSITY: f64 = 1e-4;
 const GRID: i32 = 28;
-/// How much later the clock is looked at, s, and by how many points at least.
+/// How much later the clock is checked, s, and by how many points at least.
 const LAGS_S: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
 const FEWEST_BENDS: u32 = 4;
-/// Of Student's t.
+/// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 4.0;
 
 #[cfg(test)]

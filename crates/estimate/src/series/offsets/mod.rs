@@ -94,7 +94,7 @@ impl TimeMap {
     }
 }
 
-/// Everything that a segment is made from.
+/// Input for a segment.
 struct Whole<'a> {
     base: Base,
     points: &'a [Point],
@@ -136,7 +136,7 @@ impl Whole<'_> {
         }
     }
 
-    /// What the node's clock shows when the reference's shows `at_ns`, beyond an end of its points.
+    /// Reading of the node's clock when the reference's shows `at_ns`, beyond an end of its points.
     fn own_reading_ps(&self, points: &[Point], at_ns: i64, end: End) -> i128 {
         let point = if end == End::First { points.first() } else { points.last() };
         let Some(point) = point else { return i128::from(at_ns) * 1000 };
@@ -145,7 +145,7 @@ impl Whole<'_> {
         i128::from(at_ns) * 1000 + (offset * 1e3) as i128
     }
 
-    /// What is unknown in each gap.
+    /// Uncertainty in each gap.
     fn doubts(&self, points: &[Point]) -> Vec<Doubt> {
         let curve = self.joining.curve(points);
         let law = self.joining.law.as_ref();
@@ -170,8 +170,8 @@ impl Whole<'_> {
         (0..points.len().saturating_sub(1)).map(gap).collect()
     }
 
-    /// What is unknown of the rate beyond an end: what was seen of it there, and how fast lines
-    /// that are no knots run away.
+    /// Uncertainty of the rate beyond an end: as seen there, and how fast lines that are not knots
+    /// deviate.
     fn doubt_beyond(&self, range: &Range, end: End) -> Doubt {
         let (from, point, until) = match end {
             End::First => {

@@ -52,7 +52,7 @@ impl OffsetSample {
         }
     }
 
-    /// The standard deviation, where it is stated and can be one.
+    /// The standard deviation, if it is stated and plausible.
     fn stated_sigma_ns(&self) -> Option<f64> {
         self.sigma_ns.filter(|sigma| sigma.is_finite() && *sigma >= 0.0)
     }
@@ -75,8 +75,8 @@ impl Step {
         Self { after_ns: at_ns.saturating_sub(step_ns).saturating_sub(WATCH_PERIOD_NS), before_ns: at_ns }
     }
 
-    /// Two statements about one gap: what both leave open of one step, or from the first step to
-    /// the second.
+    /// Two statements about one gap: their intersection for one step, or from the first step to the
+    /// second.
     pub(super) fn and(self, other: &Self) -> Self {
         let ([low, high], [other_low, other_high]) = (self.hull(), other.hull());
         if low.max(other_low) <= high.min(other_high) {
@@ -97,10 +97,10 @@ impl Step {
 pub enum Certainty {
     /// Every sample states its own.
     Stated,
-    /// Samples state none, but are numerous enough to show their scatter. An error common to all of
-    /// them does not show.
+    /// Samples state none, but are numerous enough to estimate it from their scatter. An error
+    /// common to all of them does not show.
     Scatter,
-    /// Samples state none, and are too few to show their scatter.
+    /// Samples state none, and are too few to estimate it from their scatter.
     Unknown,
 }
 
@@ -132,15 +132,15 @@ pub(super) struct Point {
     pub(super) sample: OffsetSample,
 }
 
-/// Where positions are counted from.
+/// Origin of positions.
 pub(super) struct Base {
     pub(super) x_ns: i64,
     pub(super) axis: Axis,
 }
 
 impl Base {
-    /// Samples as points of a curve, positions ascending in true time; those that say nothing of
-    /// their error get what they scatter by.
+    /// Samples as points of a curve, positions ascending in true time; those that state no error
+    /// get that of their scatter.
     pub(super) fn points(&self, samples: &[OffsetSample]) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::with_capacity(samples.len());
         for sample in samples.iter().filter(|sample| sample.offset_ns.abs() <= FARTHEST_OFFSET_NS) {
@@ -161,14 +161,14 @@ impl Base {
         points
     }
 
-    /// Where a point lies on the node's own clock, ns.
+    /// Position of a point on the node's own clock, ns.
     pub(super) fn own_ns(&self, point: &CurvePoint) -> i128 {
         let shift = if self.axis == Axis::Reference { point.value_ns } else { 0.0 };
         i128::from(self.x_ns) + (point.x_ns + shift) as i128
     }
 }
 
-/// How much samples scatter, for those that do not say.
+/// Scatter of samples, for those that state no error.
 struct Noise {
     /// |Second difference| at each inner point, ns.
     bends: Vec<f64>,
@@ -210,8 +210,8 @@ pub(super) fn secant(a: &CurvePoint, b: &CurvePoint) -> f64 {
 pub(super) const SMALLEST_SIGMA_NS: f64 = 0.3;
 /// Fewer samples than these do not show how much they scatter.
 const FEWEST_TO_SCATTER: usize = 8;
-/// What all samples are off by, as by one path's asymmetry, does not scatter: this is what the best
-/// measurements between hosts reach.
+/// An error common to all samples, such as that of one path's asymmetry, does not scatter: this is
+/// what the best measurements between hosts reach.
 const SHARED_SIGMA_NS: f64 = 100.0;
 /// Second differences on each side that say how much samples scatter here.
 const LOCAL_BENDS: usize = 6;

@@ -7,7 +7,7 @@
 
 use crate::kalman::Belief;
 
-/// A reading as the filter takes it.
+/// A reading in the form that the filter uses.
 pub(super) struct Measured {
     /// Seconds.
     pub(super) time: f64,
@@ -72,7 +72,7 @@ impl Run {
     }
 }
 
-/// One step back: from the smoothed belief `later` to that of `own`, which was `predicted` to be
+/// One step back: from the smoothed estimate `later` to that of `own`, which was `predicted` to be
 /// there after `dt` seconds.
 fn smoothed_back(own: &Belief, predicted: &Belief, later: &Belief, dt: f64) -> Belief {
     let Belief { state: [own_x, own_f], covariance: [own_xx, own_xf, own_ff] } = *own;
@@ -98,7 +98,7 @@ fn smoothed_back(own: &Belief, predicted: &Belief, later: &Belief, dt: f64) -> B
     }
 }
 
-/// The first reading says where the curve starts.
+/// The first reading determines the start of the curve.
 const FREE_VALUE: f64 = 1e12;
 /// The assumed noise counts as much as this many readings.
 const PRIOR_READINGS: f64 = 1.0;

@@ -9,7 +9,7 @@ use super::readings::{Reading, overall_slope};
 use crate::kalman::Belief;
 use crate::statistics::{TO_SIGMA, upper_median};
 
-/// What the filter assumes about the clock.
+/// Assumptions of the filter about the clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Model {
     /// Spectral density of the acceleration, units² per s³.
@@ -22,13 +22,13 @@ pub(super) struct Model {
     pub(super) delays: Vec<(usize, f64)>,
 }
 
-/// Readings made small: times in seconds, values in units of their noise, without a common slope.
+/// Scaled readings: times in seconds, values in units of their noise, without a common slope.
 pub(super) struct Scale {
     pub(super) unit_ns: f64,
     x_ns: f64,
     value_ns: f64,
     slope: f64,
-    /// Variance of what a slope may differ from the common one, units² per s².
+    /// Variance of the difference between a slope and the common one, units² per s².
     free_slope: f64,
 }
 
@@ -124,8 +124,8 @@ impl Scale {
         best
     }
 
-    /// The one-sided readings that lie highest above what their neighbours say, with the height.
-    /// Readings already known to be late are no neighbours.
+    /// The one-sided readings farthest above the prediction of their neighbours, with the distance.
+    /// Readings already known to be late do not count as neighbours.
     fn delay_candidates(&self, readings: &[Reading], model: &Model) -> Vec<(usize, f64)> {
         let known = |k: usize| model.delays.binary_search_by_key(&k, |late| late.0).is_ok();
         let trusted: Vec<usize> = (0..readings.len()).filter(|k| !known(*k)).collect();
@@ -196,7 +196,7 @@ impl Scale {
     }
 }
 
-/// Steps and delays to try at a time: fewer where each costs more.
+/// Number of steps and delays to try at a time: fewer if each costs more.
 fn candidates(readings: usize) -> usize {
     (WORK / readings.max(1)).clamp(FEWEST_CANDIDATES, CANDIDATES)
 }

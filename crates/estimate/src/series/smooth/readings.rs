@@ -30,7 +30,7 @@ pub(super) fn distinct(readings: &[Reading]) -> Vec<Reading> {
     kept
 }
 
-/// Of very many readings the least delayed in every block.
+/// If there are very many readings, keeps the least delayed in every block.
 pub(super) fn thin(readings: &[Reading]) -> Vec<Reading> {
     let block = readings.len().div_ceil(MAX_READINGS).max(1);
     let slope = overall_slope(readings);
