@@ -79,7 +79,7 @@ fn record(session: Session, scopes: u64) -> Result<Recording, Box<dyn Error>> {
     Ok(session.finish()?)
 }
 
-/// So many scopes, opened and closed by chance; all are closed at the end.
+/// Opens and closes this many scopes at random; all are closed at the end.
 fn nest(round: u64, is_first: bool, scopes: u64, each: &mut dyn FnMut(u64)) {
     let mut random = (2 * round + u64::from(is_first)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut open: Vec<Scope> = Vec::new();
@@ -119,7 +119,8 @@ fn nest(round: u64, is_first: bool, scopes: u64, each: &mut dyn FnMut(u64)) {
     }
 }
 
-/// Depth, name, number, ns of all lengths, ns of all beginnings since that of the recording.
+/// Depth, name, number, total length in ns, total of the starts in ns since the start of the
+/// recording.
 fn expect(recording: &Recording, system: &OnSystem<'_>, path: &Path) -> Result<(), Box<dyn Error>> {
     let (base, _) = system.clock().at(recording.status().start);
     let mut found: BTreeMap<(usize, String), (u64, i64, i64)> = BTreeMap::new();

@@ -48,7 +48,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Processor time of so many spans.
+/// Processor time of many spans.
 fn cost(mut span: impl FnMut(u32)) -> Duration {
     let before = processor_time();
     for step in 0..SPANS {

@@ -114,8 +114,8 @@ pub(crate) mod policy {
 /// exclusive or of the three with [`MAGIC`].
 pub(crate) const PAIR_WORDS: usize = 4;
 
-/// A definition: its first word is `MARK << 32 | kind << 16 | words of it all`, written last; the
-/// second its number. Then come its content's own words.
+/// A definition: its first word is `MARK << 32 | kind << 16 | total words`, written last; the
+/// second its number. The words of its content follow.
 pub(crate) mod definition {
     /// Upper half of the first word of a definition that is whole.
     pub const MARK: u64 = 0x5053_4446;
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!((head & 0xffff_ffff, head >> 32 & 0xff, record::words(head), head >> 48), (7, 1, 4, 0xffff));
     }
 
-    /// docs/recorder_format.md has the numbers of this page.
+    /// Checks docs/recorder_format.md against these numbers.
     #[test]
     fn the_page_about_the_format_has_these_numbers() {
         let page = include_str!("../../../docs/recorder_format.md");

@@ -94,9 +94,9 @@ impl Site {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Puts it on the list, if it is not there, and gives it a number that is its own when it is
-    /// published; None where there are too many. Its caller holds the lock of the sessions: a
-    /// recording that starts afterwards finds it. A child that was forked meanwhile begins anew.
+    /// Puts it on the list, if it is not there, and assigns a number, which is effective once
+    /// published; `None` if there are too many. The caller holds the lock of the sessions: a
+    /// recording that starts afterwards finds it. A child forked meanwhile starts anew.
     pub(crate) fn list(&'static self) -> Option<u32> {
         let number = next_number()?;
         let own = ptr::from_ref(self).cast_mut();
@@ -123,7 +123,7 @@ impl Site {
         self.number.store(number, Ordering::Release);
     }
 
-    /// All places with a number that have had events.
+    /// All sites with a number that have had events.
     pub(crate) fn all() -> impl Iterator<Item = (u32, &'static Self)> {
         // One that is still being numbered is defined by whoever numbers it.
         Self::listed().map(|site| (site.number(), site)).filter(|(number, _)| is_number(*number))
@@ -142,13 +142,13 @@ impl Site {
     }
 }
 
-/// Whether a number can stand in a record.
+/// Whether a number can be used in a record.
 #[inline]
 pub(crate) fn is_number(number: u32) -> bool {
     number != 0
 }
 
-/// The number of a text; the same for the same text. None where there are too many.
+/// The number of a text; the same for equal texts. `None` if there are too many.
 pub(crate) fn intern(text: &str) -> Option<(u32, bool)> {
     let mut names = Names::lock();
     if let Some(number) = names.numbers.get(text) {
@@ -162,7 +162,7 @@ pub(crate) fn intern(text: &str) -> Option<(u32, bool)> {
     Some((number, true))
 }
 
-/// All names of run time.
+/// All names known only at run time.
 pub(crate) fn names(mut each: impl FnMut(u32, &str)) {
     for (text, number) in &Names::lock().numbers {
         each(*number, text);
@@ -209,7 +209,7 @@ fn next_number() -> Option<u32> {
     NUMBER.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
 }
 
-/// Beyond this no numbers are given; a program has no such number of places.
+/// No numbers above this are assigned; no program has so many sites.
 const NUMBERS_MAX: u32 = 1 << 31;
 /// Names of run time that a process may have, of each kind.
 const NAMES_MAX: usize = 1 << 20;

@@ -17,15 +17,15 @@ pub struct Gpu(Arc<Mutex<State>>);
 /// A kernel that was launched; times are the recorder's ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// The queue that executes it.
     pub queue: usize,
     /// Id of the launch.
     pub correlation: u64,
-    /// When it truly began.
+    /// True start.
     pub start: u64,
-    /// When it truly ended.
+    /// True end.
     pub end: u64,
 }
 
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Gpu {
-    /// Launches a kernel of so many ticks. It begins when the queue is free, and [`LAUNCH_TICKS`]
+    /// Launches a kernel of `ticks` ticks. It begins when the queue is free, and [`LAUNCH_TICKS`]
     /// after the launch at the earliest.
     pub fn launch(&self, queue: usize, name: &str, ticks: u64, correlation: u64) -> Option<Kernel> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,11 +129,11 @@ impl Backend for Gpu {
 
 /// Between a launch and the kernel's begin at the earliest.
 pub const LAUNCH_TICKS: u64 = 10_000;
-/// What the device's clock shows when it is switched on.
+/// Reading of the device's clock when it is switched on.
 const EPOCH: u64 = 5_000_000_000_000;
 /// Counts per tick of the recorder.
 const RATE: f64 = 0.4 * 1.000_08;
-/// How far its clock wanders, ticks.
+/// Amplitude of the clock's wander, ticks.
 pub const WANDER_TICKS: f64 = 50_000.0;
-/// In which time it does so and back.
+/// Period of the wander.
 pub const WANDER_PERIOD_TICKS: f64 = 2e9;

@@ -31,7 +31,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Launches two kernels a step; the recording, and when they truly ran.
+/// Launches two kernels per step; returns the recording, and when they truly ran.
 fn record(steps: u64) -> Result<(Recording, Vec<Kernel>), Error> {
     let gpu = Gpu::default();
     let builder = Recorder::builder().policy(Policy::DropNewest { bytes: 8 << 20 }).backend(gpu.clone());
@@ -51,7 +51,7 @@ fn record(steps: u64) -> Result<(Recording, Vec<Kernel>), Error> {
     Ok((session.finish()?, launched))
 }
 
-/// How far off the beginning of each kernel is, ticks.
+/// Error of the start of each kernel, ticks.
 fn errors(recording: &Recording, launched: &[Kernel]) -> Result<Vec<u64>, Error> {
     let mut errors = Vec::new();
     for thread in recording.threads().iter().filter(|thread| thread.device.is_some()) {

@@ -179,7 +179,8 @@ pub(super) fn take_doubt(reader: &Reader<'_>) -> Doubt {
     reader.doubt.take()
 }
 
-/// To the nearest ns; monotone. By 64 bits where they suffice, as for all times of these centuries.
+/// Rounds to the nearest ns; monotone. Uses 64 bits if they suffice, as for all times of these
+/// centuries.
 #[inline]
 fn nearest_ns(ps: i128) -> i64 {
     let from_base = ps.saturating_sub(BASE_PS - 500);
@@ -191,7 +192,7 @@ fn nearest_ns(ps: i128) -> i64 {
     }
 }
 
-/// Ps of a tick, from the median of what neighbouring pairs say: a step of the system clock is in
+/// Ps per tick, from the median over neighbouring pairs: a step of the system clock affects only
 /// one of them.
 fn factor(pairs: &[ClockPair]) -> Option<i128> {
     let ratio = |pair: &[ClockPair]| {
@@ -204,8 +205,8 @@ fn factor(pairs: &[ClockPair]) -> Option<i128> {
     ratios.get(ratios.len() / 2).copied().filter(|factor| (1..=FACTOR_MAX).contains(factor))
 }
 
-/// A pair of now, where the counter is that of the recording: on the same machine, since the same
-/// start.
+/// A pair taken now, if the counter is that of the recording: on the same machine, since the same
+/// boot.
 fn pair_of_now(facts: &Facts) -> Option<ClockPair> {
     let here = Facts::of_process();
     let same = !facts.boot_id.is_empty() && facts.boot_id == here.boot_id;
@@ -232,8 +233,8 @@ const ONE_PAIR: &str = "the recording has only one clock pair, so the length of 
 mod tests {
     use super::*;
 
-    /// Pairs a second apart of a counter of 2.6 GHz that is `ppm` fast, the system clock set by
-    /// `step_ns` after the sixth.
+    /// Pairs one second apart of a counter of 2.6 GHz that is `ppm` fast, with the system clock set
+    /// by `step_ns` after the sixth.
     fn pairs(count: u64, ppm: f64, step_ns: i64) -> Vec<ClockPair> {
         (0..count)
             .map(|k| ClockPair {

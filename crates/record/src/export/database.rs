@@ -26,7 +26,7 @@ use crate::read::{ArgumentValue, Recording, Thread, What};
 use crate::session::Facts;
 use crate::tree::{Item, Placed, walk};
 
-/// Writes it, and its clock pairs beside it; the files appear when they are whole.
+/// Writes the database, and its clock pairs beside it; the files appear when they are complete.
 pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> Result<Exported, ExportError> {
     let refuse = |reason: &str| ExportError::Output { path: path.to_owned(), reason: reason.into() };
     if path.exists() {
@@ -66,7 +66,8 @@ pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> 
     Ok(report)
 }
 
-/// Where the clock pairs of the database of this name are: what puts it on another clock.
+/// Path of the clock pairs for the database of this name, which allow its conversion to another
+/// clock.
 pub(super) fn pairs_beside(path: &Path) -> PathBuf {
     path.with_extension("snapshot_pairs.jsonl")
 }
@@ -87,7 +88,7 @@ fn boot_pairs(recording: &Recording, clock: &SystemClock, boot: &BootClock) -> S
 /// The system clock → `CLOCK_BOOTTIME`, which goes at its rate and is never set.
 struct BootClock {
     ahead_ns: i64,
-    /// When the system clock was set on itself, ns, and by how much, the latest last.
+    /// When the system clock was stepped, ns on itself, and by how much, latest last.
     steps: Vec<(i64, i64)>,
 }
 
@@ -225,7 +226,7 @@ impl Rows {
         track
     }
 
-    /// Until there is room: nothing is dropped here.
+    /// Waits until there is room: nothing is dropped here.
     fn wait(&self, place: &Place) -> Result<(), ExportError> {
         for _ in 0..WAITS_MAX {
             if !place.recorder.is_full() {
@@ -287,9 +288,9 @@ fn process(facts: &Facts, start_ns: i64) -> Process {
     process.with_own_guid()
 }
 
-/// What is left open of where the two clocks stood to each other.
+/// Assumed uncertainty of the relation of the two clocks.
 const BRACKET_NS: i64 = 200;
-/// Of a row's number; the rest is the thread's.
+/// Bits for the number of a row; the rest is that of the thread.
 const NUMBER_BITS: u32 = 40;
 /// Rows of a thread that are remembered; more are made again.
 const TRACKS_MAX: usize = 4096;

@@ -41,7 +41,7 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// The same where several are written, or one on the way to another file.
+    /// The same if several are written, or one on the way to another file.
     pub(super) fn of(self, output: &Path) -> Self {
         match self {
             Self::Output { reason, .. } => Self::Output { path: output.to_owned(), reason },

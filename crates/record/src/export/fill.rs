@@ -30,7 +30,7 @@ pub(super) struct Fill<'a> {
     out: Inlet,
     pub chunk: Chunk,
     tracks: u32,
-    /// Rows that come as they are needed, by what they are and their name.
+    /// Rows created as needed, by kind and name.
     rows: [HashMap<String, TrackId>; ROWS],
     /// Ids of launches for which a device has done something.
     launches: HashSet<u64>,
@@ -40,7 +40,7 @@ pub(super) struct Fill<'a> {
     pub report: Exported,
 }
 
-/// What a row below the process is for.
+/// Purpose of a row below the process.
 #[derive(Copy, Clone, Debug)]
 enum Row {
     Counter,
@@ -49,7 +49,7 @@ enum Row {
     Device,
 }
 
-/// What is to be put on a track.
+/// An event to be put on a track.
 struct Put<'a> {
     track: TrackId,
     item: &'a Item<'a>,
@@ -59,7 +59,7 @@ struct Put<'a> {
 }
 
 impl<'a> Fill<'a> {
-    /// `out`: where its chunks go.
+    /// `out`: destination of its chunks.
     pub fn new(recording: &'a Recording, clock: &'a SystemClock, devices: &[Foreign], out: Inlet) -> Self {
         let facts = recording.facts();
         let mut fill = Self {
@@ -80,7 +80,7 @@ impl<'a> Fill<'a> {
         fill
     }
 
-    /// Everything; a thread's slices in the order of their ends.
+    /// Fills in everything; a thread's slices in the order of their ends.
     pub fn all(mut self, devices: &[Foreign]) -> Result<Exported, ExportError> {
         let recording = self.recording;
         for thread in recording.threads() {
@@ -179,7 +179,7 @@ impl<'a> Fill<'a> {
         self.slice(put.track, [put.placed.start, put.placed.end], name, category, flow, args);
     }
 
-    /// From a launch to what a device did for it, where the recording has devices, or was given
+    /// The flow from a launch to its work on a device, if the recording has devices, or was given
     /// their events.
     fn launch(&mut self, put: &Put<'_>, id: u64) -> Option<Flow> {
         let end = match put.thread.device {
@@ -192,7 +192,7 @@ impl<'a> Fill<'a> {
         (id != 0).then(|| Flow { id: flow_id("launch", [id, 0]), end })
     }
 
-    /// From a forward call to its backward call, by the sequence number that both state.
+    /// The flow from a forward call to its backward call, by the sequence number that both state.
     fn pass(&self, put: &Put<'_>, args: ArgRange) -> Flow {
         let args = args.first as usize..(args.first + args.count) as usize;
         let number = |names: &[&str]| {
@@ -219,7 +219,7 @@ impl<'a> Fill<'a> {
         (strings.intern(put.item.name()), strings.intern(put.item.kind().as_str()))
     }
 
-    /// What an event states, and what is to be said of it.
+    /// The arguments of an event, with notes about it.
     fn arguments(&mut self, put: &Put<'_>, id: u64, unfinished: bool) -> ArgRange {
         let Chunk { strings, args, .. } = &mut self.chunk;
         let first = args.key.len() as u32;
@@ -314,7 +314,7 @@ impl<'a> Fill<'a> {
         if self.chunk.is_full() { self.push() } else { Ok(()) }
     }
 
-    /// What was lost on a thread, and does not stand among its events.
+    /// Reports losses of a thread that are not among its events.
     fn lost(&mut self, thread: &str, loss: Loss) -> Result<(), ExportError> {
         let Loss { events: events @ 1.., span: Some(span) } = loss else { return Ok(()) };
         let mut reader: Reader<'_> = self.clock.reader();

@@ -4,8 +4,7 @@
 use crate::kind::Kind;
 use crate::tree::{FORWARD_THREAD, SEQUENCE_NUMBER};
 
-/// The name of an argument: that of the program, but for those which readers of traces look for
-/// under another.
+/// The name of an argument: that of the program, except if readers of traces look for another.
 pub(super) fn of_argument(kind: Kind, key: &str) -> &str {
     if kind == Kind::Collective {
         return COLLECTIVE.iter().find(|(own, _)| *own == key).map_or(key, |(_, read)| read);
@@ -17,7 +16,7 @@ pub(super) fn of_argument(kind: Kind, key: &str) -> &str {
     }
 }
 
-/// Whether a text is one JSON value, so that a trace stays one where a program's was none.
+/// Whether a text is one JSON value, so that a trace remains valid if a program's text was not.
 pub(super) fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
@@ -28,7 +27,7 @@ pub(super) fn addresses(all: &[u64]) -> String {
     format!("[{}]", each.join(","))
 }
 
-/// 64 bits of some numbers, the same in every run (FNV-1a, then mixed).
+/// 64-bit hash of some numbers, the same in every run (FNV-1a, then mixed).
 pub(super) fn hash(of: &str, numbers: [u64; 2]) -> u64 {
     let bytes = of.bytes().chain(numbers.into_iter().flat_map(u64::to_le_bytes));
     let folded =
@@ -37,7 +36,7 @@ pub(super) fn hash(of: &str, numbers: [u64; 2]) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-/// Arguments of collectives, and what `check` and HolisticTraceAnalysis read them by.
+/// Arguments of collectives, and the names under which `check` and HolisticTraceAnalysis read them.
 const COLLECTIVE: [(&str, &str); 11] = [
     ("collective", "Collective name"),
     ("group", "Process Group Name"),

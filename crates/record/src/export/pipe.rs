@@ -18,22 +18,22 @@ pub(super) struct Inlet {
     empty: Receiver<Chunk>,
 }
 
-/// The end at which they come out.
+/// The receiving end.
 #[derive(Debug)]
 pub(super) struct Outlet {
     full: Receiver<Chunk>,
     empty: Sender<Chunk>,
 }
 
-/// Both ends.
+/// Creates both ends.
 pub(super) fn pipe() -> (Inlet, Outlet) {
     let ((full, taken), (emptied, empty)) = (sync_channel(CHUNKS), channel());
     (Inlet { full, empty }, Outlet { full: taken, empty: emptied })
 }
 
 impl Inlet {
-    /// Hands a chunk on and leaves an empty one in its place; false when nobody takes any more, who
-    /// then says why.
+    /// Passes a chunk on and leaves an empty one in its place; returns false if the receiver is
+    /// gone, which then reports why.
     pub fn hand_on(&self, chunk: &mut Chunk) -> bool {
         let full = std::mem::replace(chunk, self.empty.try_recv().unwrap_or_default());
         self.full.send(full).is_ok()
@@ -41,7 +41,7 @@ impl Inlet {
 }
 
 impl Outlet {
-    /// Takes each until there are no more.
+    /// Processes each chunk until there are no more.
     pub fn each<E>(self, mut take: impl FnMut(&Chunk) -> Result<(), E>) -> Result<(), E> {
         for mut chunk in self.full {
             take(&chunk)?;
@@ -53,7 +53,7 @@ impl Outlet {
     }
 }
 
-/// Starts a stage beside the caller.
+/// Starts a stage in parallel with the caller.
 pub(super) fn beside<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     stage: impl FnOnce() -> T + Send + 'scope,
@@ -62,7 +62,7 @@ pub(super) fn beside<'scope, T: Send + 'scope>(
     spawned.map_err(|error| crate::Error::Thread { reason: error.to_string() }.into())
 }
 
-/// Waits for it; a panic goes on here.
+/// Waits for it; a panic is propagated.
 pub(super) fn end<T>(stage: ScopedJoinHandle<'_, T>) -> T {
     stage.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

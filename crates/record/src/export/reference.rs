@@ -121,10 +121,10 @@ pub fn write_each(
     pairs.enumerate().map(alone).collect()
 }
 
-/// Where traces go.
+/// Destination of traces.
 struct Outputs<'a> {
     all: &'a [PathBuf],
-    /// What `align` is given: the file, or the folder of several.
+    /// The argument for `align`: the file, or the folder for several.
     at: &'a Path,
     format: Format,
 }
@@ -176,8 +176,8 @@ impl Outputs<'_> {
     }
 }
 
-/// A folder for what is not on the reference clock yet: on the output's disk, where there is room
-/// for it, unless the output is no file.
+/// A folder for traces that are not on the reference clock yet: on the output's disk, if there is
+/// room for it, unless the output is not a file.
 fn folder_beside(output: &Path) -> Result<tempfile::TempDir, ExportError> {
     let beside = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let parent = if output.exists() && !output.is_file() { std::env::temp_dir() } else { beside.to_owned() };

@@ -9,7 +9,7 @@ use probe_sync_trace::write::{ArgRange, Chunk, Sorter, Track, TrackId, TrackKind
 
 use super::error::ExportError;
 
-/// Takes a span: when it began and ended, its name, its kind, and what is to be said of it.
+/// Receives a span: start and end, name, kind, and a note about it.
 pub(super) type Each<'a> = dyn FnMut([i64; 2], &str, &str, Option<&str>) -> Result<(), ExportError> + 'a;
 
 /// Ends of spans.
@@ -19,7 +19,7 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    /// One end.
+    /// Adds one end.
     pub fn put(&mut self, id: u64, begins: bool, time_ns: i64, name: &str, kind: &str) -> Result<(), ExportError> {
         let (sorter, chunk) = self.kept.get_or_insert_with(|| (Sorter::default(), one_track()));
         let (name, kind) = (chunk.strings.intern(name), chunk.strings.intern(kind));
@@ -39,8 +39,8 @@ impl Spans {
         Ok(())
     }
 
-    /// Puts every span on its row; one without a beginning or an end begins or ends with the
-    /// recording, and is marked.
+    /// Puts every span on its row; one without a start or an end begins or ends with the recording,
+    /// and is marked.
     pub fn finish(self, recording: [i64; 2], each: &mut Each<'_>) -> Result<(), ExportError> {
         let Some((mut sorter, mut chunk)) = self.kept else { return Ok(()) };
         sorter.push(&chunk, |_, _| true)?;
@@ -125,6 +125,6 @@ fn one_track() -> Chunk {
 
 const BEGIN: &str = "begin";
 const END: &str = "end";
-/// Ends of one id that are held at once; a program that gives one id to all its spans gets them as
-/// far as they go.
+/// Most ends of one id held at once; if a program gives one id to all its spans, they are handled
+/// up to this limit.
 const ENDS_MAX: usize = 1 << 16;

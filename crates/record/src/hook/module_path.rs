@@ -91,7 +91,7 @@ fn module(event: &Event<'_>) -> Option<String> {
     })
 }
 
-/// In the order in which they begin, each with the one around it.
+/// In the order of their starts, each with the enclosing one.
 fn nested(mut modules: Vec<Module>) -> Vec<Module> {
     modules.sort_by_key(|module| (module.start, module.depth));
     let mut open: Vec<usize> = Vec::new();

@@ -14,7 +14,7 @@ use crate::value::ArgumentValue;
 #[derive(Clone, Debug, Default)]
 pub struct Modules(ModuleMap);
 
-/// Files by where they are mapped.
+/// Files by mapped address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModuleMap(Vec<Module>);
 

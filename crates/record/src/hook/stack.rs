@@ -44,7 +44,7 @@ pub fn stack() -> Stack {
 
 struct Walk {
     stack: Stack,
-    /// Frames of the recorder that are still to come.
+    /// Remaining frames of the recorder.
     own: usize,
 }
 

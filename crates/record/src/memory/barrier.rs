@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-/// Makes all threads of the process pass a full barrier; false where the kernel cannot.
+/// Makes all threads of the process pass a full barrier; returns false if the kernel cannot.
 pub(crate) fn everywhere() -> bool {
     fence(Ordering::SeqCst);
     // Who has not registered is refused. Nothing is remembered here: a forked child may be another

@@ -18,7 +18,7 @@ pub(crate) trait Word64: Word<Value = u64> {}
 
 impl<W: Word<Value = u64>> Word64 for W {}
 
-/// What a chunk holds.
+/// Contents of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     /// Bytes that are whole.
@@ -29,7 +29,7 @@ pub(crate) struct Use {
     pub segments: Vec<Segment>,
 }
 
-/// What one thread has written into it.
+/// Data that one thread has written into it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub writer: Writer,
@@ -37,7 +37,7 @@ pub(crate) struct Segment {
     pub from: u64,
 }
 
-/// Who writes, and how much it had written before.
+/// The writing thread, and how much it had written before.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Writer {
     /// Its thread.
@@ -49,12 +49,12 @@ pub(crate) struct Writer {
 }
 
 impl Segment {
-    /// What its words say.
+    /// Decodes its words.
     pub fn of([place, part, written]: [u64; chunk::SEGMENT_WORDS]) -> Self {
         Self { writer: Writer { serial: (place >> 32) as u32, part, written }, from: place & 0xffff_ffff }
     }
 
-    /// Its words.
+    /// Stores its words.
     fn store<'a, W: Word64 + 'a>(self, word: impl Fn(usize) -> &'a W, number: usize) {
         let Self { writer: Writer { serial, part, written }, from } = self;
         for (place, value) in [u64::from(serial) << 32 | from, part, written].into_iter().enumerate() {
@@ -63,8 +63,7 @@ impl Segment {
     }
 }
 
-/// Gives a chunk that nobody writes to a thread. Its `sequence` is taken while the chunk is being
-/// changed.
+/// Assigns an unused chunk to a thread. Its `sequence` is taken while the chunk is being changed.
 pub(crate) fn put_to_use<'a, W: Word64 + 'a>(
     word: impl Fn(usize) -> &'a W,
     segment: Segment,
@@ -81,8 +80,8 @@ pub(crate) fn put_to_use<'a, W: Word64 + 'a>(
     word(chunk::GENERATION).count(true, Ordering::AcqRel);
 }
 
-/// Gives the rest of a chunk that another thread began: where it begins. None where it has had as
-/// many threads as it can.
+/// Assigns the rest of a chunk that another thread began; returns where it begins. `None` if the
+/// chunk has had the largest number of threads.
 pub(crate) fn go_on<'a, W: Word64 + 'a>(
     word: impl Fn(usize) -> &'a W,
     writer: Writer,
@@ -98,13 +97,13 @@ pub(crate) fn go_on<'a, W: Word64 + 'a>(
     Some(from)
 }
 
-/// Makes known what has been written up to here, bytes from the chunk's beginning.
+/// Publishes what has been written up to here, bytes from the chunk's beginning.
 #[inline(always)]
 pub(crate) fn commit<W: Word64>(committed: &W, bytes: u64) {
     committed.store(bytes, Ordering::Release);
 }
 
-/// What a chunk holds; None where it has not been used, or is being put to use.
+/// Reads the contents of a chunk; `None` if it has not been used, or is just being assigned.
 pub(crate) fn read<'a, W: Word64 + 'a>(word: impl Fn(usize) -> &'a W, segments_max: usize) -> Option<Use> {
     let generation = word(chunk::GENERATION).load(Ordering::Acquire);
     if generation == 0 || !generation.is_multiple_of(2) {

@@ -21,8 +21,8 @@ pub(crate) struct Page {
     gate: AtomicU32,
     /// The list of sessions of this process; null in a child that has started none.
     pub(crate) registry: AtomicPtr<()>,
-    /// Names of run time. A child makes its own: another thread of its parent may have held the
-    /// lock when it was forked.
+    /// Names known only at run time. A child creates its own: another thread of its parent may have
+    /// held the lock when it was forked.
     pub(crate) names: AtomicPtr<()>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn current() -> u32 {
     PAGE.gate.load(Ordering::Relaxed)
 }
 
-/// The word that holds it.
+/// The word of the gate.
 #[inline]
 pub(crate) fn word() -> &'static AtomicU32 {
     &PAGE.gate
@@ -51,7 +51,7 @@ pub(crate) fn change(open: bool) -> u32 {
     number
 }
 
-/// Has the kernel empty the page in children; what is missing otherwise.
+/// Makes the kernel clear the page in children; returns what is missing otherwise.
 pub(crate) fn prepare() -> Result<(), String> {
     // No `OnceLock`: a child that is forked while another thread is within one waits for that
     // thread, which it has not. Twice is as good as once.

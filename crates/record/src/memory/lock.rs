@@ -17,7 +17,7 @@ pub(crate) struct Lock<T> {
     turn: AtomicU32,
 }
 
-/// It is held, until this is dropped.
+/// The lock is held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held<'a, T> {
     // Dropped first.
@@ -25,7 +25,7 @@ pub(crate) struct Held<'a, T> {
     value: MutexGuard<'a, T>,
 }
 
-/// Makes known what was done under the lock.
+/// Publishes what was done under the lock.
 #[derive(Debug)]
 struct Told<'a>(&'a AtomicU32);
 
@@ -36,7 +36,7 @@ impl Drop for Told<'_> {
 }
 
 impl<T> Lock<T> {
-    /// Of a value.
+    /// Creates a lock around a value.
     pub fn new(value: T) -> Self {
         Self { value: Mutex::new(value), turn: AtomicU32::new(0) }
     }
@@ -46,7 +46,7 @@ impl<T> Lock<T> {
         self.held(self.value.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Lets go of it until the bell rings or a time has passed.
+    /// Releases it until the bell rings or a time has passed.
     pub fn wait<'a>(&'a self, held: Held<'a, T>, bell: &Condvar, limit: Duration) -> Held<'a, T> {
         let Held { _told, value } = held;
         drop(_told);

@@ -17,20 +17,20 @@ use super::barrier;
 
 /// A word that several threads see.
 pub(crate) trait Word {
-    /// What it holds.
+    /// Type of its value.
     type Value: Copy + PartialEq + From<u8>;
 
-    /// Its value.
+    /// Loads its value.
     fn load(&self, order: Ordering) -> Self::Value;
-    /// Changes it.
+    /// Stores a value.
     fn store(&self, value: Self::Value, order: Ordering);
     /// Adds one, or takes it away.
     fn count(&self, up: bool, order: Ordering);
     /// A fence among such words.
     fn fence(order: Ordering);
-    /// Half of a full fence: whole where another thread has passed the other half, [`Word::heavy`].
+    /// Half of a full fence: complete if another thread has passed the other half, [`Word::heavy`].
     fn light();
-    /// The other half; false where the system has none.
+    /// The other half; returns false if the system has none.
     fn heavy() -> bool;
 }
 
@@ -78,8 +78,8 @@ macro_rules! word {
 word!(AtomicU32, u32);
 word!(AtomicU64, u64);
 
-/// Says that this thread is within an event, and looks whether what it knows still holds; if not,
-/// it is within all the same.
+/// Marks this thread as within an event, and checks whether its state is still valid; if not, it is
+/// within the event all the same.
 #[inline(always)]
 pub(crate) fn begin<W: Word>(busy: &W, number: W::Value, gate: &W, known: W::Value) -> bool {
     busy.store(number, Ordering::Relaxed);
@@ -87,7 +87,7 @@ pub(crate) fn begin<W: Word>(busy: &W, number: W::Value, gate: &W, known: W::Val
     gate.load(Ordering::Relaxed) == known
 }
 
-/// Says that it is not within any more.
+/// Marks the thread as no longer within an event.
 #[inline(always)]
 pub(crate) fn end<W: Word>(busy: &W) {
     W::light();
@@ -99,13 +99,14 @@ pub(crate) fn is_within<W: Word>(busy: &W, number: W::Value) -> bool {
     busy.load(Ordering::Acquire) == number
 }
 
-/// How many threads are within something that may be taken away: whoever takes it away does so
-/// first, and then waits until this is nobody. Threads that come later find that it is gone.
+/// Number of threads that use something that may be removed: the remover first makes it
+/// unavailable, and then waits until the number is zero. Threads that come later find that it is
+/// gone.
 #[derive(Debug, Default)]
 pub(crate) struct Visitors<W = AtomicU32>(pub(super) W);
 
 impl<W: Word> Visitors<W> {
-    /// Looks whether it is there, and uses it. Neither may panic.
+    /// Checks whether it is available, and uses it. Neither may panic.
     pub(crate) fn visit<R>(&self, look: impl FnOnce() -> R) -> R {
         self.0.count(true, Ordering::SeqCst);
         let result = look();
@@ -113,12 +114,12 @@ impl<W: Word> Visitors<W> {
         result
     }
 
-    /// Whether nobody uses what has been taken away.
+    /// Whether nothing uses what has been removed.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.load(Ordering::SeqCst) == W::Value::from(0)
     }
 }
 
-/// What makes a thread's work known to whoever waits for it. Taken away by `cargo xtask races`, to
-/// see that ThreadSanitizer sees it.
+/// The ordering that publishes a thread's work to waiting threads. Weakened by `cargo xtask races`,
+/// to check that ThreadSanitizer detects it.
 const PUBLISH: Ordering = if cfg!(probe_sync_planted) { Ordering::Relaxed } else { Ordering::Release };

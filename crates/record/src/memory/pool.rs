@@ -13,7 +13,7 @@ use crate::layout::{Layout, WORD, chunk, header, record, slot};
 use crate::memory::chunk::{Segment, Writer, go_on, put_to_use};
 use crate::memory::region::Region;
 
-/// Chunks and slots that nobody writes.
+/// Chunks and slots without a writer.
 #[derive(Debug)]
 pub(crate) struct Pool {
     layout: Layout,
@@ -29,7 +29,7 @@ pub(crate) struct Pool {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub chunk: u32,
-    /// Bytes from the chunk's beginning where its records begin.
+    /// Start of its records, bytes from the chunk's beginning.
     pub from: usize,
 }
 
@@ -49,8 +49,8 @@ impl Pool {
         pool
     }
 
-    /// A piece for a thread; None where there is no room. `recycle`: chunks that are full may be
-    /// taken.
+    /// Takes a piece for a thread; `None` if there is no room. `recycle`: full chunks may be
+    /// reused.
     pub fn take(&self, region: &Region, writer: Writer, recycle: bool) -> Option<Piece> {
         if let Some(piece) = self.partial.pop().and_then(|index| self.go_on(region, index, writer)) {
             return Some(piece);
@@ -94,7 +94,7 @@ impl Pool {
         self.full.pop()
     }
 
-    /// Whether so many are completed that who moves them must not wait longer.
+    /// Whether so many chunks are complete that they must be moved without further delay.
     pub fn is_filling(&self) -> bool {
         self.full.len() * FILLING >= self.layout.chunks
     }
@@ -104,7 +104,7 @@ impl Pool {
         let _ = self.free.push(chunk);
     }
 
-    /// Whether there is a chunk that nobody has written.
+    /// Whether there is an unused chunk.
     pub fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
@@ -130,7 +130,7 @@ impl Pool {
         Some(Piece { chunk: index, from: from? as usize })
     }
 
-    /// What is in a chunk that is about to be used again.
+    /// Counts the contents of a chunk that is about to be reused.
     fn count_replaced(&self, region: &Region, index: u32) {
         let at = self.layout.chunk_at(index as usize);
         let end =
@@ -152,9 +152,9 @@ fn fill(queue: &ArrayQueue<u32>, length: usize) {
     }
 }
 
-/// One in so many.
+/// One in this many.
 const FILLING: usize = 4;
-/// Bytes that must be left in a chunk for another thread to go on in it.
+/// Bytes that must be left in a chunk for another thread to continue in it.
 const LEAST_LEFT: u64 = 1024;
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Memory of this process.
+    /// Allocates memory of this process.
     pub fn anonymous(bytes: usize) -> Result<Self, Error> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // Shared memory would stay the parent's in a child; this is copied when somebody writes it,
@@ -87,13 +87,13 @@ impl Region {
         unsafe { &*self.base.as_ptr().add(byte / WORD) }
     }
 
-    /// Words from a place on, which is within.
+    /// The words from a position on, which must be within.
     #[inline]
     pub fn words(&self, byte: usize) -> *const AtomicU64 {
         ptr::from_ref(self.word(byte))
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -20,11 +20,11 @@ pub(crate) struct Stream {
     file: File,
     /// Blocks that are not written yet.
     bytes: Vec<u8>,
-    /// How far chunks are in blocks once these are written.
+    /// How much of each chunk is in blocks once these are written.
     drained: Vec<(usize, u64)>,
 }
 
-/// What it moves.
+/// The source of the data moved.
 #[derive(Copy, Clone)]
 pub(crate) struct Chunks<'a> {
     pub layout: &'a Layout,
@@ -43,13 +43,13 @@ impl Chunks<'_> {
 }
 
 impl Stream {
-    /// Of a session's file, which is open for writing.
+    /// For a session's file, which must be open for writing.
     pub fn of(file: File) -> Self {
         Self { file, bytes: Vec::new(), drained: Vec::new() }
     }
 
-    /// Moves everything that is there. What the file system refuses stays where it is and is tried
-    /// again; threads lose what finds no room then.
+    /// Moves all available data. Data that the file system rejects stays in place and is retried;
+    /// threads lose what then does not fit.
     pub fn drain(&mut self, chunks: Chunks<'_>) {
         // Those that are completed now have all their records committed. They come first, and are
         // free as soon as they are written: a slow disk holds up few of them.
@@ -77,7 +77,7 @@ impl Stream {
         self.append(chunks);
     }
 
-    /// Copies what a chunk has that is in no block.
+    /// Copies the part of a chunk that is in no block.
     fn collect(&mut self, chunks: Chunks<'_>, index: usize) {
         let word = |place: usize| chunks.word(index, place);
         let Some(used) = super::chunk::read(word, chunk::segments_max(chunks.layout.chunk_bytes)) else { return };
@@ -136,5 +136,5 @@ fn free(chunks: Chunks<'_>, index: u32) {
     }
 }
 
-/// How much is written at once, about.
+/// Approximate amount written at once.
 const WRITE_BYTES: usize = 1 << 20;

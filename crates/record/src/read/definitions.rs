@@ -159,12 +159,12 @@ impl Definitions {
         self.threads.get(&serial)
     }
 
-    /// By their numbers.
+    /// By number.
     pub fn windows(&self) -> impl Iterator<Item = (u32, Window)> {
         self.windows.iter().map(|(number, window)| (*number, *window))
     }
 
-    /// What slots counted of threads that left them.
+    /// Counts of slots for threads that left them.
     pub fn left(&self) -> &[(u32, [u64; definition::LEFT_WORDS - 2])] {
         &self.left
     }
@@ -174,7 +174,7 @@ impl Definitions {
     }
 }
 
-/// Texts one after the other, each with its length in front.
+/// Consecutive texts, each preceded by its length.
 fn texts(mut words: &[u64]) -> Vec<String> {
     let mut found = Vec::new();
     while let Some((length, rest)) = words.split_first() {

@@ -23,10 +23,10 @@ struct Piece {
     part: u64,
     /// Bytes of its thread's records before, since then.
     before: u64,
-    /// Where they are, bytes.
+    /// Position in the file, bytes.
     at: u64,
     bytes: u64,
-    /// Where the chunk begins, and its generation, if they are in one.
+    /// Start and generation of the chunk, if they are in one.
     chunk: Option<(u64, u64)>,
     /// The file ends within.
     cut: bool,
@@ -41,7 +41,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// None where it was never used, or is being put to use.
+    /// `None` if it was never used, or is just being assigned.
     fn read(source: &Source, layout: &Layout, number: usize) -> Result<Option<Self>, Error> {
         let at = layout.chunk_at(number) as u64;
         let words = source.words(at, chunk::header_words(layout.chunk_bytes))?;
@@ -74,7 +74,7 @@ pub(super) struct Index {
     pieces: BTreeMap<u32, Vec<Piece>>,
     /// Which events count.
     view: View,
-    /// How many do not lie in a window.
+    /// Number of events outside the windows.
     outside: u64,
     overwritten: Cell<u64>,
     /// Behind the last piece that was.
@@ -83,9 +83,9 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Where threads write meanwhile it is what each had written up to some moment, without gaps:
-    /// each says how much its thread had written before, so what is missing is noticed. What has
-    /// left a chunk for a block is in one when blocks are looked at.
+    /// If threads keep writing, the result is what each had written up to some moment, without
+    /// gaps: each piece states how much its thread had written before, so missing data is detected.
+    /// Blocks are read after chunks, so data that moved from a chunk to a block meanwhile is found.
     pub fn read(source: &Source, layout: &Layout, streams: bool) -> Result<Self, Error> {
         let mut index = Self::default();
         let words = source.words(0, header::WORDS)?;
@@ -116,17 +116,17 @@ impl Index {
         Ok(index)
     }
 
-    /// What was read while it was overwritten.
+    /// Number of pieces overwritten while they were read.
     pub fn overwritten(&self) -> u64 {
         self.overwritten.get()
     }
 
-    /// Says which events count; before, all do.
+    /// Sets which events count; before, all do.
     pub fn see(&mut self, view: View) {
         self.view = view;
     }
 
-    /// Events that lie in no window.
+    /// Number of events outside all windows.
     pub fn outside(&self) -> u64 {
         self.outside
     }
@@ -136,7 +136,7 @@ impl Index {
         self.latest
     }
 
-    /// Up to where each use of a chunk is in blocks.
+    /// How much of each use of a chunk is in blocks.
     fn read_blocks(&mut self, source: &Source, begin: u64, bytes: u64) -> Result<HashMap<u64, u64>, Error> {
         let mut drained = HashMap::new();
         let end = begin.saturating_add(bytes).min(source.length()?);
@@ -182,7 +182,7 @@ impl Index {
         }
     }
 
-    /// Everybody who is in the recording, with counts.
+    /// All threads in the recording, with counts.
     pub fn threads(
         &mut self,
         source: &Source,
@@ -253,7 +253,8 @@ impl Index {
         Ok(threads.into_values().collect())
     }
 
-    /// Before anything can be told by windows: which scopes cross their limits.
+    /// Determines which scopes cross the limits of windows; needed before any can be returned by
+    /// window.
     fn look_for_crossing(
         &mut self,
         source: &Source,
@@ -281,8 +282,8 @@ impl Index {
         Ok(())
     }
 
-    /// Where a flight recorder goes on, what came before something that was overwritten while it
-    /// was read is left out.
+    /// For a flight recorder still running, leaves out what precedes data overwritten while it was
+    /// read.
     fn leave_out_before_gaps(
         &mut self,
         source: &Source,
@@ -307,7 +308,7 @@ impl Index {
         Ok(())
     }
 
-    /// Events of a thread, in their order.
+    /// Visits the events of a thread, in order.
     pub fn visit<E: From<Error>>(
         &self,
         source: &Source,
@@ -353,11 +354,11 @@ impl Index {
     }
 }
 
-/// How often a thread that goes on is looked at again.
+/// How often an active thread is read again.
 const GAP_ATTEMPTS: usize = 8;
 
 /// A flight recorder lacks what came before, all others what comes after: it was written, or
-/// overwritten, when its place had been looked at.
+/// overwritten, after its position had been read.
 fn leave_out_beyond_gaps(pieces: &mut Vec<Piece>, is_flight: bool, all_is_there: bool) {
     let goes_on = |pair: &[Piece]| {
         let [one, next] = pair else { return true };
@@ -374,7 +375,7 @@ fn leave_out_beyond_gaps(pieces: &mut Vec<Piece>, is_flight: bool, all_is_there:
     }
 }
 
-/// What was written down when a thread left its slot.
+/// Adds the counts that were recorded when a thread left its slot.
 fn of_left(thread: &mut Thread, counts: &[u64; definition::LEFT_WORDS - 2]) {
     let [events, first, last, interrupted, arguments, deep] = *counts;
     thread.lost.add(Loss { events, span: (events > 0).then_some([first, last]) });
@@ -388,7 +389,7 @@ fn loss_of(words: &[u64]) -> Loss {
     Loss { events, span: (events > 0).then_some([words[slot::LOST_FIRST], words[slot::LOST_LAST]]) }
 }
 
-/// What a slot says of its thread, read twice: its thread may write it meanwhile.
+/// Reads the state of a thread from its slot, read twice: the thread may write it meanwhile.
 fn of_slot(thread: &mut Thread, before: &[u64], words: &[u64], definitions: &Definitions) {
     thread.tid = words[slot::TID];
     thread.interrupted = thread.interrupted.saturating_add(words[slot::INTERRUPTED]);
@@ -400,7 +401,7 @@ fn of_slot(thread: &mut Thread, before: &[u64], words: &[u64], definitions: &Def
     thread.open = both.map_while(scope).collect();
 }
 
-/// Where open scopes lie in a slot, the outermost first. Each names the one around it, which ends
+/// Positions of open scopes in a slot, outermost first. Each names the enclosing one, which ends
 /// before it begins.
 fn open_places(words: &[u64]) -> Vec<usize> {
     let mut places = Vec::new();
@@ -430,7 +431,7 @@ fn open_scope(words: &[u64], definitions: &Definitions) -> Option<OpenScope> {
 mod tests {
     use super::*;
 
-    /// What is left of pieces of a thread: each its part, the bytes before it, its own bytes.
+    /// The remaining pieces of a thread: for each its part, the bytes before it, its own bytes.
     fn check(pieces: &[[u64; 3]], is_flight: bool, left: &[[u64; 3]]) {
         let piece = |[part, before, bytes]: &[u64; 3]| {
             let (part, before, bytes) = (*part, *before, *bytes);

@@ -238,7 +238,7 @@ fn pairs(source: &Source, layout: &Layout, written: u64) -> Result<Vec<ClockPair
     Ok(pairs)
 }
 
-/// What ended before is beyond a flight recorder's span.
+/// Anything that ended earlier is beyond a flight recorder's span.
 fn keep_from(words: &[u64], pairs: &[ClockPair]) -> u64 {
     let end = match words[header::END] {
         0 => pairs.last().map_or(0, |pair| pair.ticks),

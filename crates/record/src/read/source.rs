@@ -15,7 +15,7 @@ use crate::layout::{Layout, WORD, header, policy, record, slot, state};
 pub(crate) enum Source {
     /// A file and its name.
     File(File, PathBuf),
-    /// A session that nobody writes any more.
+    /// A session without writers.
     Core(Arc<Core>),
     /// A copy.
     Copy(Vec<u64>),
@@ -24,7 +24,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Of a session that goes on.
+    /// Copies a running session.
     pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
         let load = |byte: usize| core.region.word(byte).load(Ordering::Acquire);
         let read = |at: u64, count: usize| Ok((0..count).map(|word| load(at as usize + word * WORD)).collect());
@@ -47,7 +47,7 @@ impl Source {
         }
     }
 
-    /// Its file's name.
+    /// Name of its file.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(_, path) | Self::Held(.., path) => Some(path),
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn length(&self) -> Result<u64, Error> {
         match self {
             Self::File(file, path) | Self::Held(_, file, path) => file
@@ -67,7 +67,7 @@ impl Source {
         }
     }
 
-    /// So many words from a byte on.
+    /// Reads `count` words from a byte position on.
     pub fn words(&self, at: u64, count: usize) -> Result<Vec<u64>, Error> {
         let beyond = || self.damaged(at, "the file ends here, before its parts do");
         match self {
@@ -101,14 +101,13 @@ impl Source {
     }
 }
 
-/// Copies everything before the blocks. Chunks that are put to use meanwhile are left out; what
-/// chunks refer to comes after them.
+/// Copies everything before the blocks. Chunks assigned meanwhile are left out; what chunks refer
+/// to comes after them.
 ///
-/// What a thread has lost is counted in its slot until its next chunk tells it. Counts are read
-/// before the chunks, so that those that are told meanwhile, in a chunk that is not copied, are not
+/// Losses of a thread are counted in its slot until its next chunk reports them. Counts are read
+/// before the chunks, so that losses reported meanwhile, in a chunk that is not copied, are not
 /// missed: 5 events are lost, the slot says 5, the chunks are copied, the thread gets a chunk and
-/// tells of 5 there, and its slot says 0. Those that are in both are counted once by who reads the
-/// copy.
+/// reports 5 there, and its slot says 0. The reader of the copy counts those that are in both once.
 fn copy(layout: &Layout, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
     let sequences = read((header::SEQUENCE * WORD) as u64, 1)?[0];
     let slots: Vec<usize> = (0..layout.slots).map(|index| layout.slot_at(index)).collect();
@@ -138,7 +137,7 @@ fn copy(layout: &Layout, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -
     Ok(words)
 }
 
-/// The first words of a slot, with what its thread has lost.
+/// The first words of a slot, with the losses of its thread.
 fn losses_of(at: usize, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -> Result<[u64; LOSSES.end], Error> {
     let mut words = [0; LOSSES.end];
     for _ in 0..SLOT_ATTEMPTS {
@@ -151,8 +150,8 @@ fn losses_of(at: usize, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) ->
     Ok(words)
 }
 
-/// A slot whose open scopes belong together. Of a thread that opens and ends scopes all the time it
-/// is the outermost alone.
+/// A slot with consistent open scopes. For a thread that opens and ends scopes all the time it is
+/// only the outermost.
 fn copy_slot(read: impl Fn(usize, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
     let mut words = read(0, slot::WORDS)?;
     for _ in 0..SLOT_ATTEMPTS {
@@ -170,7 +169,7 @@ fn copy_slot(read: impl Fn(usize, usize) -> Result<Vec<u64>, Error>) -> Result<V
     Ok(words)
 }
 
-/// Words of a file; what a file that was cut lacks is zero.
+/// Words of a file; words missing from a truncated file are zero.
 fn words_of(file: &File, path: &Path, at: u64, count: usize) -> Result<Vec<u64>, Error> {
     let mut bytes = vec![0; count * WORD];
     read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
@@ -178,7 +177,7 @@ fn words_of(file: &File, path: &Path, at: u64, count: usize) -> Result<Vec<u64>,
     Ok(bytes.chunks_exact(WORD).map(word).collect())
 }
 
-/// Reads what is there.
+/// Reads the available bytes.
 fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()> {
     while !bytes.is_empty() {
         match file.read_at(bytes, at) {
@@ -191,9 +190,9 @@ fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()
     Ok(())
 }
 
-/// Where in a slot it is written what was lost.
+/// Position of the losses in a slot.
 const LOSSES: std::ops::Range<usize> = slot::LOST..slot::LOST_LAST + 1;
-/// How often a slot is read whose thread goes on.
+/// How often the slot of an active thread is read.
 const SLOT_ATTEMPTS: usize = 16;
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use super::decode::{Event, What};
 use super::thread::Thread;
 use super::window::Window;
 
-/// What counts.
+/// Which events count.
 #[derive(Debug, Default)]
 pub(super) struct View {
     /// Events that ended before do not, ticks.
     pub keep_from: u64,
-    /// None: there are no windows, and everything counts. In order of time, none within another.
+    /// `None`: there are no windows, and everything counts. In order of time, without overlap.
     windows: Option<Vec<[u64; 2]>>,
     /// Scopes of a thread that cross a limit of a window, by thread and window.
     crossing: BTreeMap<(u32, usize), Vec<[u64; 2]>>,
@@ -25,7 +25,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Of a recording; `windows`: only what lies in them counts.
+    /// View of a recording; `windows`: only events within them count.
     pub fn new(keep_from: u64, windows: Option<&[Window]>) -> Self {
         let limits = |windows: &[Window]| {
             let mut limits: Vec<_> =
@@ -44,7 +44,7 @@ impl View {
         Self { keep_from, incomplete: windows.is_some(), windows, ..Self::default() }
     }
 
-    /// Whether [`View::look_at`] must see all events before any can be told.
+    /// Whether [`View::look_at`] must see all events before any can be returned.
     pub fn must_look(&self) -> bool {
         self.incomplete
     }
@@ -56,8 +56,7 @@ impl View {
         }
     }
 
-    /// Scopes that are open end nowhere: those within a window that goes on are the thread's,
-    /// others are none's.
+    /// Open scopes have no end: those within an open window are kept, others are dropped.
     pub fn look_at_open(&mut self, thread: &mut Thread) {
         if self.windows.is_none() {
             return;
@@ -68,7 +67,7 @@ impl View {
         thread.open.retain(|scope| self.window_of(scope.start, u64::MAX).is_some());
     }
 
-    /// All has been seen.
+    /// All events have been seen.
     pub fn has_looked(&mut self) {
         self.incomplete = false;
     }
@@ -108,7 +107,7 @@ impl View {
         (end <= windows[at][1]).then_some(at)
     }
 
-    /// Windows that share a time with a span.
+    /// Windows that overlap a span.
     fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = usize> + use<> {
         let windows = self.windows.as_deref().unwrap_or_default();
         let first = windows.partition_point(|window| window[1] < start);
@@ -117,7 +116,7 @@ impl View {
     }
 }
 
-/// From when to when an event was.
+/// Start and end of an event.
 fn span(event: &Event<'_>) -> [u64; 2] {
     match event.what {
         What::Scope { start, end, .. } => [start, end],

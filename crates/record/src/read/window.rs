@@ -17,7 +17,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Of a definition's words.
+    /// From the words of a definition.
     pub(super) fn of(words: &[u64]) -> Option<Self> {
         let words: &[u64; window::WORDS] = words.try_into().ok()?;
         let asked = [words[window::ASKED_FROM] as i64, words[window::ASKED_TO] as i64];

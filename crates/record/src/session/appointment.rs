@@ -13,9 +13,9 @@ use super::reference::Reading;
 /// A span that shall be recorded.
 #[derive(Debug)]
 pub(super) struct Appointment {
-    /// From when to when, ns of the reference.
+    /// Start and end, ns of the reference.
     pub asked_ns: [i64; 2],
-    /// When to go on with it.
+    /// When to continue with it.
     pub due: Instant,
     stage: Stage,
     /// A reading before the next limit.
@@ -34,28 +34,28 @@ enum Stage {
     Ending,
 }
 
-/// What is to be done now.
+/// The next action.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Nothing but wait until it is due again.
+    /// Wait until it is due again.
     Wait,
     /// Begin to record, then tell [`Appointment::armed`] about it.
     Record,
     /// The window begins at these ticks.
     From(u64),
-    /// It ends at these ticks, and with it the appointment.
+    /// The window ends at these ticks, and with it the appointment.
     End(u64),
 }
 
 impl Appointment {
-    /// One that was agreed on at this reading.
+    /// Creates an appointment made at this reading.
     pub fn agreed(asked_ns: [i64; 2], now: Reading) -> Self {
         let mut agreed = Self { asked_ns, due: Instant::now(), stage: Stage::Ahead, before: now, recording_since: 0 };
         agreed.due_at(asked_ns[0].saturating_sub(LEAD_NS), now);
         agreed
     }
 
-    /// Goes on at this reading; None: the reference is not known now.
+    /// Continues at this reading; `None`: the reference is currently unknown.
     pub fn go_on(&mut self, now: Option<Reading>) -> Act {
         let Some(now) = now else {
             self.due = Instant::now() + UNKNOWN_POLL;
@@ -90,8 +90,8 @@ impl Appointment {
         }
     }
 
-    /// Everything is recorded since `since` ticks; `now` was read after that. Where the window
-    /// begins as far as is known, and whether that is late.
+    /// Everything is recorded since `since` ticks; `now` was read after that. Returns the start of
+    /// the window, as far as known, and whether it is late.
     pub fn armed(&mut self, since: u64, now: Option<Reading>) -> (u64, bool) {
         self.stage = Stage::Armed;
         self.recording_since = since;
@@ -117,8 +117,8 @@ impl Appointment {
 
 /// How long before a span recording begins, ns: as late as a thread may wake on a busy machine.
 pub(super) const LEAD_NS: i64 = 100_000_000;
-/// How far from a limit readings are taken, ns: as far as the reference is a straight line against
-/// the counter for sure.
+/// How far from a limit readings are taken, ns: the distance over which the reference is certainly
+/// a straight line relative to the counter.
 const SETTLE_NS: i64 = 2_000_000;
 const UNKNOWN_POLL: Duration = Duration::from_millis(50);
 const SLEEP_MAX: Duration = Duration::from_secs(1);

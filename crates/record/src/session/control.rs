@@ -35,7 +35,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Makes the socket in `folder`, which is made if it is not there.
+    /// Creates the socket in `folder`, which is created if it is missing.
     pub fn bind(folder: &Path, rank: Option<u32>, live: Arc<Live>) -> Result<Self, Error> {
         let rank = rank.map_or_else(String::new, |rank| format!("rank{rank}."));
         let (pid, session) = (std::process::id(), live.core.number);
@@ -57,12 +57,12 @@ impl Server {
         Ok(Self { folder: opened, path, listener, ended: Arc::default(), thread: None, live })
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Hears who asks from now on.
+    /// Accepts requests from now on.
     pub fn serve(&mut self) -> Result<(), Error> {
         let (listener, ended) = (Arc::clone(&self.listener), Arc::clone(&self.ended));
         let (live, path, askers) = (Arc::clone(&self.live), self.path.clone(), Arc::new(AtomicUsize::new(0)));
@@ -84,7 +84,8 @@ impl Server {
         Ok(())
     }
 
-    /// In a child, which has neither the thread nor the socket: the file stays, it is the parent's.
+    /// In a child, which has neither the thread nor the socket: the file stays, since it belongs to
+    /// the parent.
     pub fn abandon(self) {
         std::mem::forget(self);
     }
@@ -118,7 +119,7 @@ fn listen(folder: &OwnFolder, name: &str) -> std::io::Result<UnixListener> {
     }
 }
 
-/// Serves an asker on a thread of its own; where these are too many, its connection is closed.
+/// Serves a client on a separate thread; if there are too many, its connection is closed.
 fn attend(stream: UnixStream, live: &Arc<Live>, path: &Path, askers: &Arc<AtomicUsize>) {
     let here = AskerCount(Arc::clone(askers));
     let before = here.0.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +139,7 @@ fn attend(stream: UnixStream, live: &Arc<Live>, path: &Path, askers: &Arc<Atomic
     }
 }
 
-/// One of those who ask; gone when it is dropped.
+/// Counts one client until it is dropped.
 struct AskerCount(Arc<AtomicUsize>);
 
 impl Drop for AskerCount {
@@ -147,7 +148,7 @@ impl Drop for AskerCount {
     }
 }
 
-/// Hears one asker and answers.
+/// Reads one request and answers it.
 fn serve(stream: &UnixStream, live: &Live, path: &Path) -> std::io::Result<()> {
     let asked = line::read(stream, ASKER_LIMIT);
     let told = if !private_socket::is_heard(stream)? {
@@ -179,8 +180,8 @@ fn answer(live: &Live, request: &Request, path: &Path) -> Result<Answer, Error> 
     })
 }
 
-/// A copy beside the socket or in `folder`, named after the socket and numbered; copies are never
-/// replaced.
+/// Saves a copy beside the socket or in `folder`, named after the socket and numbered; copies are
+/// never replaced.
 fn save(live: &Live, folder: Option<&Path>, socket: &Path) -> Result<PathBuf, Error> {
     static NUMBER: AtomicU32 = AtomicU32::new(1);
     let beside = socket.parent().unwrap_or(Path::new("."));
@@ -197,12 +198,12 @@ fn save(live: &Live, folder: Option<&Path>, socket: &Path) -> Result<PathBuf, Er
     Ok(path)
 }
 
-/// How soon the thread sees that the session has ended, where nothing wakes it.
+/// How soon the thread notices that the session has ended, if nothing wakes it.
 const LOOK: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long an asker has for its line, and to take the answer.
+/// Time limit for a client to send its line, and to receive the answer.
 const ASKER_LIMIT: Duration = Duration::from_secs(2);
-/// So many ask at a time.
+/// Most concurrent clients.
 const ASKERS_MAX: usize = 8;
 /// Copies that were left by an earlier process of the same number.
 const NAMES_MAX: usize = 10_000;

@@ -29,7 +29,7 @@ impl Helper {
         Ok(Self { live, thread: Some(thread) })
     }
 
-    /// Takes the last pair, moves what is left, and ends.
+    /// Takes the last pair, moves the remaining data, and ends.
     pub fn end(&mut self) {
         self.live.ended();
         self.live.dismiss();
@@ -99,9 +99,8 @@ fn next(due: Instant, period: Duration, now: Instant) -> Instant {
     if due > now { due } else { now + period }
 }
 
-/// From the start to the pair after the first; later ones are farther and farther apart until the
-/// period is reached.
+/// Time from the start to the second pair; intervals then grow until the period is reached.
 const FIRST_PAIR: Duration = Duration::from_millis(10);
 const PAIR_GROWTH: u32 = 4;
-/// How often in a period it is looked whether chunks fill up before it is over.
+/// How often per period it is checked whether chunks fill up before its end.
 const LOOKS: u32 = 4;

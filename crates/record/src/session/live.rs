@@ -38,13 +38,13 @@ pub(super) struct Live {
     stage: AtomicU32,
     reference: Option<Reference>,
     schedule: Option<(Schedule, Lock<u64>)>,
-    /// None: all that is recorded counts.
+    /// `None`: everything recorded counts.
     windows: Option<Lock<Windows>>,
     agenda: Lock<Agenda>,
     bell: Condvar,
 }
 
-/// What the helper has to do beside what it does every period.
+/// Tasks of the helper in addition to those of every period.
 #[derive(Debug, Default)]
 struct Agenda {
     ended: bool,
@@ -77,7 +77,7 @@ impl Live {
         Registry::current().ok_or(Error::NotRecording { reason: "the session has ended".into() })
     }
 
-    /// It is on the list. `window`: a span that was asked for before.
+    /// The session is on the list. `window`: a span that was requested before.
     pub fn started(&self, window: Option<[i64; 2]>) -> Result<(), Error> {
         self.stage.store(STARTED, Ordering::Release);
         if let (Some((schedule, _)), Some(windows)) = (&self.schedule, &self.windows) {
@@ -86,7 +86,7 @@ impl Live {
         window.map_or(Ok(()), |asked| self.arrange(asked))
     }
 
-    /// Nothing more is asked of it. A window that goes on ends where the recording does.
+    /// The session has ended. An open window ends with the recording.
     pub fn ended(&self) {
         self.stage.store(ENDED, Ordering::Release);
         self.agenda.lock().appointment = None;
@@ -101,19 +101,20 @@ impl Live {
         self.bell.notify_all();
     }
 
-    /// Both clocks now, into the recording.
+    /// Writes a reading of both clocks into the recording.
     pub fn take_pair(&self) {
         pairs::write_now(&self.core, self.ticks);
     }
 
-    /// What has been recorded until now.
+    /// Returns what has been recorded until now.
     pub fn snapshot(&self) -> Result<Recording, Error> {
         self.own()?;
         self.take_pair();
         Recording::of_live(&self.core)
     }
 
-    /// Begins to record, or stops: of a session with a schedule until this is taken back.
+    /// Starts or stops recording; for a session with a schedule this takes precedence until it is
+    /// reverted.
     pub fn set_recording(&self, on: bool) -> Result<(), Error> {
         self.own()?;
         let Some(windows) = &self.windows else { return self.set_paused(!on) };
@@ -144,7 +145,7 @@ impl Live {
         Ok(step)
     }
 
-    /// Asked from outside: begins to record.
+    /// Request from outside: starts recording.
     pub fn start_as_asked(&self) -> Result<(), Error> {
         self.check_asked()?;
         let agenda = self.agenda.lock();
@@ -158,7 +159,7 @@ impl Live {
         self.set_recording(true)
     }
 
-    /// Asked from outside: stops, also what was agreed on and has not begun.
+    /// Request from outside: stops recording, including an agreed span that has not begun.
     pub fn stop_as_asked(&self) -> Result<(), Error> {
         self.check_asked()?;
         if !self.is_recording() && self.window_ns().is_none() {
@@ -167,7 +168,7 @@ impl Live {
         self.set_recording(false)
     }
 
-    /// Asked from outside or by a builder: this span of the reference clock shall be recorded.
+    /// Request from outside or by a builder: records this span of the reference clock.
     pub fn arrange(&self, asked_ns: [i64; 2]) -> Result<(), Error> {
         self.check_asked()?;
         let [from, to] = asked_ns;
@@ -217,12 +218,13 @@ impl Live {
         self.agenda.lock().appointment.as_ref().map(|appointment| appointment.asked_ns)
     }
 
-    /// What the reference shows.
+    /// Reading of the reference.
     pub fn reference_ns(&self) -> Option<i64> {
         self.reference.as_ref()?.now_ns()
     }
 
-    /// Waits until `due`, going on meanwhile with what was agreed on; false when the session ends.
+    /// Waits until `due`, meanwhile continuing with the agreed span; returns false when the session
+    /// ends.
     pub fn wait_until(&self, due: Instant) -> bool {
         let mut agenda = self.agenda.lock();
         loop {
@@ -243,7 +245,7 @@ impl Live {
         }
     }
 
-    /// Goes on with what was agreed on; true when it is over.
+    /// Continues with the agreed span; returns true when it is over.
     fn go_on(&self, appointment: &mut Appointment) -> bool {
         let Some(windows) = &self.windows else { return true };
         let read = || self.reference.as_ref().and_then(|reference| reference.read(self.ticks));
@@ -281,7 +283,7 @@ impl Live {
         opened
     }
 
-    /// Makes what is recorded right for a step.
+    /// Adjusts the recording to a step.
     fn turn(&self, windows: &mut Windows, step: Step) -> Result<(), Error> {
         let phase = if windows.held { Phase::Idle } else { step.phase };
         if phase != Phase::Active || step.completed.is_some() {
@@ -295,7 +297,7 @@ impl Live {
         Ok(())
     }
 
-    /// When it returns, every thread goes by it.
+    /// When it returns, every thread complies.
     fn set_paused(&self, paused: bool) -> Result<(), Error> {
         let registry = self.own()?;
         if self.core.paused.load(Ordering::Acquire) == paused {

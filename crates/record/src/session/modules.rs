@@ -57,7 +57,7 @@ fn define(core: &Core, modules: &[Module]) {
     }
 }
 
-/// All that the linker knows.
+/// All modules known to the dynamic linker.
 pub(crate) fn present() -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
     // SAFETY: `each` is called during this call alone, with a pointer to `found`, which nobody else

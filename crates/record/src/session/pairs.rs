@@ -14,8 +14,8 @@ pub(super) fn write_now(core: &Core, ticks: Ticks) {
     write(core, clock::pair_on(ticks, &core.virtual_clock));
 }
 
-/// Writes a pair into the recording. When there is no room left, every other pair goes; a kill
-/// meanwhile leaves pairs in another order, or twice, all of them true.
+/// Writes a pair into the recording. If there is no room left, every other pair is removed; after a
+/// kill meanwhile pairs may be out of order or duplicated, but all are correct.
 fn write(core: &Core, pair: ClockPair) {
     // The session's thread, and who takes a copy.
     let _alone = core.pairs.lock();

@@ -131,7 +131,7 @@ fn enter_list(live: &Live, settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// On standard error, for who asked for it.
+/// Reports on standard error, if requested.
 fn say(session: &Session) {
     let core = &session.live.core;
     let mut text =
@@ -161,7 +161,7 @@ impl Drop for RemoveUnless {
     }
 }
 
-/// Asked under the lock, which a signal handler of this thread must not wait for.
+/// Checked under the lock, which a signal handler of this thread must not wait for.
 fn registry_admits(registry: &Registry, settings: &Settings) -> Result<(), Error> {
     let _exclusive = Exclusive::of(registry);
     admit(&registry.sessions(), settings)
@@ -180,7 +180,7 @@ fn admit(sessions: &[Arc<Core>], settings: &Settings) -> Result<(), Error> {
     }
 }
 
-/// That of the sessions that are under way, or the one that is asked for.
+/// The clock of running sessions, or the requested one.
 fn choose_clock(registry: &Registry, wish: RecordClock) -> Result<(Ticks, String), Error> {
     let unsteady = |reason| Error::UnsteadyClock { reason };
     let chosen = clock::choose(wish).map_err(unsteady)?;
@@ -336,7 +336,7 @@ fn stream_of(region: &Region, policy: Policy) -> Result<Option<Stream>, Error> {
     Ok(Some(Stream::of(file)))
 }
 
-/// Set, and every session says on standard error what was chosen for it, and why.
+/// If set, every session reports on standard error what was chosen for it, and why.
 const VERBOSE: &str = "PROBE_SYNC_RECORD_VERBOSE";
 /// Over which the counter's rate is measured for filters.
 const RATE_SPAN: Duration = Duration::from_millis(10);

@@ -12,22 +12,23 @@ use std::sync::Arc;
 
 use crate::clock::Ticks;
 
-/// What the reference shows now, ns since the Unix epoch; None while that is not known.
+/// Returns the present reference time, ns since the Unix epoch; `None` while it is unknown.
 #[derive(Clone)]
 pub(super) struct Reference(Arc<dyn Fn() -> Option<i64> + Send + Sync>);
 
 impl Reference {
-    /// By the caller's function.
+    /// Wraps the caller's function.
     pub fn of(now: impl Fn() -> Option<i64> + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// What it shows; a panic of the caller's is on standard error, and counts as not known.
+    /// Present reading; a panic of the caller's function is printed on standard error, and counts
+    /// as unknown.
     pub fn now_ns(&self) -> Option<i64> {
         catch_unwind(AssertUnwindSafe(|| (self.0)())).ok().flatten()
     }
 
-    /// Both clocks at one moment, as close together as a few attempts allow.
+    /// Reads both clocks at one moment, as close together as a few attempts allow.
     pub fn read(&self, ticks: Ticks) -> Option<Reading> {
         let attempt = || {
             let before = ticks.now();
@@ -50,7 +51,7 @@ impl fmt::Debug for Reference {
 /// Two clocks at one moment.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
-    /// Of events.
+    /// Ticks of events.
     pub ticks: u64,
     /// The reference's, ns.
     pub ns: i64,

@@ -57,7 +57,7 @@ impl Default for Policy {
     }
 }
 
-/// How a session shall be.
+/// Settings of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub reach: Reach,
@@ -79,18 +79,18 @@ pub(super) struct Settings {
     pub control: Option<PathBuf>,
     pub schedule: Option<Schedule>,
     pub reference: Option<Reference>,
-    /// From when to when, ns of the reference.
+    /// Start and end, ns of the reference.
     pub window_ns: Option<[i64; 2]>,
     pub virtual_clock: SkewedClock,
 }
 
 impl Settings {
-    /// Whether what is recorded counts within windows alone.
+    /// Whether only what is recorded within windows counts.
     pub fn is_windowed(&self) -> bool {
         self.on_demand || self.schedule.is_some() || self.window_ns.is_some()
     }
 
-    /// Where the session is asked from outside.
+    /// Folder for requests from outside.
     pub fn control_folder(&self) -> Option<&Path> {
         let beside = || {
             let folder = self.spill.as_deref()?.parent()?;

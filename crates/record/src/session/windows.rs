@@ -11,10 +11,10 @@ use crate::layout::window;
 /// The windows so far.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    /// Nothing is recorded whatever the schedule says, until this is taken back.
+    /// Nothing is recorded whatever the schedule says, until this is reverted.
     pub held: bool,
     opened: u32,
-    /// Where the one that is open lies.
+    /// Position of the open window.
     open: Option<usize>,
 }
 
@@ -37,14 +37,14 @@ impl Windows {
         Ok(())
     }
 
-    /// It is known better when the open one began.
+    /// Corrects the start of the open window.
     pub fn begins_at(&self, core: &Core, from: u64) {
         if let Some(at) = self.open {
             core.definition_word(at + window::FROM).store(from, Ordering::Release);
         }
     }
 
-    /// Ends the open one, if there is one.
+    /// Ends the open window, if any.
     pub fn close(&mut self, core: &Core, to: u64) {
         if let Some(at) = self.open.take() {
             core.definition_word(at + window::TO).store(to.max(1), Ordering::Release);

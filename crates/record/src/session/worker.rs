@@ -15,7 +15,7 @@ use std::ptr;
 
 use crate::thread::masked::Masked;
 
-/// A thread. Dropping it leaves it alone; in a forked child there is none.
+/// A thread. Dropping it leaves it running; in a forked child there is none.
 #[derive(Debug)]
 pub(super) struct Worker(libc::pthread_t);
 
@@ -44,14 +44,14 @@ impl Worker {
         Ok(Self(unsafe { thread.assume_init() }))
     }
 
-    /// Waits until it has ended. Its panic is on standard error.
+    /// Waits until it has ended. Its panic is printed on standard error.
     pub fn join(self) {
         // SAFETY: it was started by `start` in this process, and is neither joined nor detached:
         // that takes the only value there is of it.
         unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
     }
 
-    /// Nobody waits for it.
+    /// Detaches it.
     pub fn detach(self) {
         // SAFETY: as for `join`.
         unsafe { libc::pthread_detach(self.0) };

@@ -24,7 +24,7 @@ use crate::thread::lane::{Lane, Opened};
 #[repr(C, align(64))]
 pub(crate) struct Block {
     pub activity: Activity,
-    /// The gate's number for which the usual case is right; [`gate::NEVER`]: for none. Not 0, which
+    /// The gate's number for which the fast path is valid; [`gate::NEVER`]: for none. Not 0, which
     /// is the gate's while nothing records.
     pub fast_gate: Cell<u32>,
     /// The gate's number for which lanes are right.
@@ -35,7 +35,7 @@ pub(crate) struct Block {
     pub registry: Cell<u32>,
     /// The last number of an event of this thread, its serial number in front.
     next_id: Cell<u64>,
-    /// The caller's id in its place; 0: none.
+    /// The caller's replacement id; 0: none.
     pub correlation: Cell<u64>,
     pub serial: Cell<u32>,
     pub ticks: Cell<Ticks>,
@@ -55,7 +55,7 @@ pub(crate) struct Block {
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Of no thread.
+    /// Belongs to no thread.
     pub const fn none() -> Self {
         Self {
             activity: Activity { busy: AtomicU32::new(0), next: AtomicPtr::new(ptr::null_mut()) },
@@ -76,7 +76,7 @@ impl Block {
         }
     }
 
-    /// Begins an event of the usual case; false where it is not.
+    /// Begins an event on the fast path; returns false if it cannot be used.
     #[inline]
     pub fn begin(&self, gate: u32) -> bool {
         if self.fast_gate.get() != gate || self.activity.busy.load(Ordering::Relaxed) == self.registry.get() {
@@ -95,7 +95,7 @@ impl Block {
         order::end(&self.activity.busy);
     }
 
-    /// Ends the event when it is dropped, also where a caller's closure panics.
+    /// Ends the event when it is dropped, also if a caller's closure panics.
     #[inline]
     pub fn ending(&self) -> Ending<'_> {
         Ending(self)
@@ -159,7 +159,7 @@ pub(crate) fn current() -> &'static Block {
     BLOCK.try_with(|block| unsafe { &*block.get() }).unwrap_or(&NONE)
 }
 
-/// Makes a block the thread's, or none.
+/// Sets or clears the thread's block.
 pub(crate) fn set_current(block: &'static Block) {
     // Without a destructor it is there as long as the thread.
     let _ = BLOCK.try_with(|current| current.set(block));

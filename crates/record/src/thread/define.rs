@@ -9,9 +9,9 @@ use crate::active::registry::Registry;
 use crate::site::{self, Site};
 use crate::thread::exclusive::Exclusive;
 
-/// The number of a site, given now if it has none; None where there are too many. The sessions'
-/// lock is held meanwhile, so that threads wait for each other rather than lose what happens there.
-/// Called within an event, and not from where that lock is held.
+/// Returns the number of a site, assigned now if it has none; `None` if there are too many. The
+/// sessions' lock is held meanwhile, so that threads wait for each other rather than lose events.
+/// Called within an event, and not while that lock is held.
 pub(crate) fn number_of(site: &'static Site, registry: &Registry) -> Option<u32> {
     let known = site.number();
     if site::is_number(known) {
@@ -45,7 +45,7 @@ pub(crate) fn number_of_name(name: &str) -> Option<u32> {
     Some(number)
 }
 
-/// Writes all definitions there are into a session that begins.
+/// Writes all existing definitions into a session that begins.
 pub(crate) fn everything(core: &Core) {
     for (number, site) in Site::all() {
         core.define_site(number, site);

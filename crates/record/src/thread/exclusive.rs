@@ -8,15 +8,15 @@ use crate::active::registry::{Activity, Registry};
 use crate::thread::block::Block;
 use crate::thread::sync;
 
-/// While it is there a signal handler of this thread records nothing: it would wait for a lock that
-/// this thread holds. Its events are counted.
+/// While this exists, a signal handler of this thread records nothing: it would wait for a lock
+/// that this thread holds. Its events are counted.
 pub(crate) struct Exclusive {
     pub(crate) block: Option<&'static Block>,
     before: u32,
 }
 
 impl Exclusive {
-    /// Of this thread.
+    /// Creates one for this thread.
     pub(crate) fn of(registry: &Registry) -> Self {
         let block = sync::attached();
         let mut before = 0;
@@ -27,7 +27,7 @@ impl Exclusive {
         Self { block, before }
     }
 
-    /// Ends it: nobody waits for this thread, which may wait for others. Who it is.
+    /// Ends it: no thread waits for this thread, which may wait for others. Returns its activity.
     pub(crate) fn let_go(self) -> Option<&'static Activity> {
         self.block.map(|block| &block.activity)
     }

@@ -6,7 +6,7 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// While it is there no signal reaches this thread.
+/// While this exists, no signal reaches this thread.
 pub(crate) struct Masked(libc::sigset_t);
 
 impl Masked {

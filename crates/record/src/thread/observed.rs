@@ -29,7 +29,7 @@ pub(crate) fn open(site: &'static Site, arguments: &impl Arguments) -> (Frame, O
     }
 }
 
-/// Ends a scope, and then calls observers that know of it, so that what they do is not part of it.
+/// Ends a scope, and then calls observers that know about it, so that their work is not part of it.
 #[cold]
 #[inline(never)]
 pub(crate) fn close(site: &'static Site, frame: Frame, opened: Opened) {
@@ -62,13 +62,13 @@ struct Told {
 struct Open {
     told: Told,
     site: &'static Site,
-    /// Its arguments, where somebody asked for them.
+    /// Its arguments, if an observer requested them.
     words: Option<Vec<AtomicU64>>,
-    /// Numbers of observers, and what they gave.
+    /// Numbers of observers, and their results.
     contexts: Vec<(u64, u64)>,
 }
 
-/// What a thread keeps for observers.
+/// State of a thread for observers.
 #[derive(Default)]
 struct State {
     token: u64,
@@ -77,7 +77,7 @@ struct State {
     turns: Vec<(u64, u32)>,
 }
 
-/// A scope is about to begin. None where nobody observes it.
+/// A scope is about to begin. `None` if nothing observes it.
 fn enter(site: &'static Site, arguments: &impl Arguments) -> Option<Told> {
     let registry = Registry::current().filter(|registry| registry.is_observed())?;
     let (block, mut watches) = (block::current(), Vec::new());
@@ -186,8 +186,8 @@ impl State {
         at.map(|at| self.open.split_off(at)).unwrap_or_default()
     }
 
-    /// Scopes that were forgotten rather than dropped, and whose observers are gone, would stay for
-    /// ever.
+    /// Removes scopes that were forgotten rather than dropped, and whose observers are gone; they
+    /// would otherwise stay for ever.
     fn forget_all_but(&mut self, watches: &[Arc<Watch>]) {
         if self.open.len() >= OPEN_MAX {
             let is_there = |number: u64| watches.iter().any(|watch| watch.number == number);
@@ -197,7 +197,7 @@ impl State {
     }
 }
 
-/// While it is there this thread is within calls of observers.
+/// While this exists, this thread is within calls of observers.
 struct Calling(&'static Block);
 
 impl Calling {
@@ -238,7 +238,7 @@ fn decode(site: &Site, words: &[AtomicU64]) -> Vec<(String, ArgumentValue)> {
     found
 }
 
-/// None where a signal handler comes while the thread is here, or the thread is about to end.
+/// `None` if a signal handler interrupts the thread here, or the thread is about to end.
 fn with_state<R>(change: impl FnOnce(&mut State) -> R) -> Option<R> {
     let changed = STATE.try_with(|state| state.try_borrow_mut().ok().map(|mut state| change(&mut state)));
     changed.ok().flatten()

@@ -15,28 +15,28 @@ use crate::thread::lane::{Lane, Opened};
 use crate::thread::sync;
 use crate::value::Arguments;
 
-/// Where an open scope is found again.
+/// How to find an open scope again.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Nobody records it.
+    /// It is not recorded.
     Nowhere,
     /// In the thread's only lane.
     At(*const AtomicU64),
     /// In the thread's only lane, which had no room for a frame.
     Deep,
-    /// To be looked for in each lane.
+    /// To be searched for in each lane.
     Seek,
     /// The same, and observers know of it by this number.
     Observed(u64),
 }
 
-/// Runs something with lanes that are right. None where nothing records, or the thread is within an
+/// Runs something with up-to-date lanes. `None` if nothing records, or the thread is within an
 /// event.
 pub(crate) fn within<R>(event: impl FnOnce(&Block) -> R) -> Option<R> {
     within_for(0, event)
 }
 
-/// Runs an event of these bits with lanes that are right. Where the thread is within another it is
+/// Runs an event of these bits with up-to-date lanes. If the thread is within another, it is
 /// counted.
 pub(crate) fn within_for<R>(bit: u32, event: impl FnOnce(&Block) -> R) -> Option<R> {
     let registry = Registry::current()?;

@@ -21,7 +21,7 @@ use crate::thread::block::{self, Block, LANES};
 use crate::thread::lane::Lane;
 use crate::thread::masked::Masked;
 
-/// The thread's block, made if it has none; None where the system has no memory for one, or the
+/// The thread's block, created if it has none; `None` if the system has no memory for one, or the
 /// thread is about to end.
 pub(crate) fn attached() -> Option<&'static Block> {
     let current = block::current();
@@ -112,8 +112,8 @@ pub(crate) fn lost_without_block(registry: &Registry, bit: u32) {
     registry.look(bit, None, |core| core.lose(1, now, now));
 }
 
-/// Lanes of sessions that are gone are forgotten; those of sessions that go on without this thread
-/// are given back.
+/// Forgets lanes of sessions that are gone; returns those of sessions that continue without this
+/// thread.
 fn leave_ended(block: &Block, sessions: &[Arc<Core>]) {
     let mut kept = 0;
     for at in 0..block.lane_count.get() {
@@ -132,7 +132,7 @@ fn leave_ended(block: &Block, sessions: &[Arc<Core>]) {
     block.lane_count.set(kept);
 }
 
-/// A thread ends: what it holds of sessions that go on is given back.
+/// A thread ends: returns what it holds of sessions that continue.
 extern "C" fn at_end(block: *mut libc::c_void) {
     // SAFETY: `call_at_end` gave a block, which lives as long as the program.
     let block: &'static Block = unsafe { &*block.cast_const().cast::<Block>() };
@@ -238,7 +238,7 @@ const NAME_BYTES: usize = 16;
 /// Blocks that are mapped at once.
 const BATCH: usize = 16;
 
-/// One more than [`key_of_end`]; 0: there is none yet.
+/// One more than [`key_of_end`]; 0: not created yet.
 static KEY: AtomicU64 = AtomicU64::new(0);
 /// The block of threads that are about to end.
 static ENDED: Block = Block::none();
@@ -250,8 +250,8 @@ mod tests {
     use super::*;
     use crate::{Kind, Policy, Reach, Recorder, scope};
 
-    /// Once a handler tried that lock a thousand times, and forgot its event where another thread
-    /// kept it for longer.
+    /// Earlier, a handler tried that lock a thousand times, and lost its event if another thread
+    /// held it for longer.
     #[test]
     fn handlers_are_counted_while_somebody_holds_the_sessions() {
         let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });

@@ -32,7 +32,7 @@ impl Callsites {
         Self { kind, all: RwLock::default() }
     }
 
-    /// That of a description; `met` is the thread's own table.
+    /// Returns the callsite of a description; `met` is the thread's own table.
     #[inline]
     pub fn find(&'static self, metadata: &'static Metadata<'static>, met: &mut Met) -> &'static Callsite {
         let key = std::ptr::from_ref(metadata).addr();
@@ -57,7 +57,7 @@ impl Callsites {
         })
     }
 
-    /// Kept as long as the program runs, as the description is.
+    /// Kept as long as the program runs, as is the description.
     fn make(&self, metadata: &'static Metadata<'static>) -> &'static Callsite {
         let mut keys: Vec<&'static str> = metadata.fields().iter().map(|field| field.name()).collect();
         // An event's own name is its file and line, which the site has.
@@ -76,8 +76,8 @@ const LEVEL: &str = "level";
 /// Places that a thread finds without a lock.
 const KNOWN: usize = 128;
 
-/// Places that a thread has met: address of the description, whose list it is on, and what is found
-/// there.
+/// Callsites that a thread has met: address of the description, whose list it is on, and the
+/// callsite found there.
 #[derive(Debug)]
 pub(super) struct Met([(usize, Option<&'static Callsites>, Option<&'static Callsite>); KNOWN]);
 

@@ -40,10 +40,10 @@ pub struct RecordLayer {
     kept: AtomicU64,
 }
 
-/// What a span has among the registry's extensions.
+/// Data of a span in the registry's extensions.
 #[derive(Debug, Default)]
 struct Kept {
-    /// It was not entered yet.
+    /// It has not been entered yet.
     fresh: bool,
     fields: Fields,
     life: Option<Span>,
@@ -51,7 +51,7 @@ struct Kept {
     flows: Vec<u64>,
 }
 
-/// What a thread has.
+/// State of a thread.
 struct State {
     met: Met,
     /// The span that was made last, if it was not entered yet.
@@ -92,7 +92,7 @@ impl RecordLayer {
         known.unwrap_or_else(|| self.callsites.find_slowly(metadata, std::ptr::from_ref(metadata).addr()))
     }
 
-    /// Gives a span state among the extensions.
+    /// Stores state of a span in the extensions.
     fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(
         &self,
         id: &Id,
@@ -110,7 +110,7 @@ impl RecordLayer {
         }
     }
 
-    /// Puts aside what this thread has of the span that it made last, since another comes.
+    /// Stores this thread's state of the span that it created last, before the next one.
     #[inline]
     fn put_aside<S: Subscriber + for<'a> LookupSpan<'a>>(&self, state: &mut State, context: &Context<'_, S>) {
         if state.fresh.is_some() {
@@ -305,7 +305,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
     }
 }
 
-/// None where the thread is within, or about to end.
+/// `None` if the thread is within, or about to end.
 #[inline]
 fn with_state<R>(change: impl FnOnce(&mut State) -> R) -> Option<R> {
     let changed = STATE.try_with(|state| state.try_borrow_mut().ok().map(|mut state| change(&mut state)));
@@ -316,7 +316,7 @@ static FOLLOWS: Site = Site::new("follows from", Kind::User, "", 0, &[]);
 
 thread_local! {
     static STATE: RefCell<State> = const { RefCell::new(State::new()) };
-    /// The span that was made last, or 0: without what a destructor costs.
+    /// The span that was created last, or 0: avoids the cost of a destructor.
     static FRESH: Cell<u64> = const { Cell::new(0) };
     /// Values of events, for their memory.
     static EVENT: RefCell<Fields> = const { RefCell::new(Fields::new()) };

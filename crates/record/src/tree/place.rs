@@ -53,11 +53,11 @@ pub struct Unplaced {
 /// Places the events of one thread.
 #[derive(Debug, Default)]
 pub struct Placer {
-    /// By depth of the scope around them: children whose scope's own record has not come.
+    /// By depth of the enclosing scope: children whose scope's own record has not come.
     waiting: Vec<Children>,
-    /// The end of what was placed last.
+    /// End of the last placed event.
     end: Option<i64>,
-    /// That had no length.
+    /// It had no length.
     was_moment: bool,
     next: u64,
 }
@@ -69,11 +69,11 @@ struct Children {
     parent: u64,
     /// The scope begins no earlier.
     floor: i64,
-    /// When the first began and ended; None before it comes.
+    /// Start and end of the first; `None` before it comes.
     first: Option<(i64, u64)>,
-    /// When the last began; None before it comes.
+    /// Start of the last; `None` before it comes.
     last_start: Option<i64>,
-    /// When the last of all that is within ended, ticks.
+    /// End of the last event within, ticks.
     last_ticks: u64,
     /// Their lengths together.
     length: i64,
@@ -148,7 +148,7 @@ impl Placer {
         Some(children)
     }
 
-    /// Gives the scopes around this depth their numbers, and a time before all that is within.
+    /// Gives the enclosing scopes at this depth their numbers, and a time before everything within.
     fn open(&mut self, depth: usize) {
         while self.waiting.len() < depth {
             let floor = self.floor();
@@ -158,8 +158,7 @@ impl Placer {
         }
     }
 
-    /// No event begins earlier: after what was last, and after the beginning of the scope around
-    /// it.
+    /// Earliest start of an event: after the last one, and after the start of the enclosing scope.
     fn floor(&self) -> i64 {
         let before = self.end.map_or(i64::MIN, |end| end.saturating_add(i64::from(self.was_moment)));
         let around = self.waiting.last().filter(|children| children.first.is_none());
@@ -174,8 +173,8 @@ const DEPTH_MAX: u32 = 0xffff;
 mod tests {
     use super::*;
 
-    /// Events as depth, begin, end, in the order of their ends; scopes, unless marked as moments.
-    /// What they come to, with parents.
+    /// Events as depth, start, end, in the order of their ends; scopes, unless marked as instants.
+    /// The expected result, with parents.
     fn check(events: &[(u32, i64, i64, bool)], expected: &[(i64, i64, Option<usize>)]) {
         let mut placer = Placer::default();
         let place = |&(depth, start, end, is_scope): &(u32, i64, i64, bool)| {

@@ -38,8 +38,7 @@ impl Lane {
         }
     }
 
-    /// Open scopes without a frame are closed with one that has a frame: nobody knows any more what
-    /// they were.
+    /// Open scopes without a frame are closed with one that has a frame: their identity is lost.
     pub(super) fn lose_deep(&self, end: u64) {
         let deep = self.deep.get();
         if deep > 0 {
@@ -70,7 +69,7 @@ impl Lane {
         word.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Counts events that are lost.
+    /// Counts lost events.
     pub fn lose(&self, by: u64, first: u64, last: u64) {
         let slot = self.slot.get();
         if slot.is_null() {
@@ -80,7 +79,7 @@ impl Lane {
         count_loss([place(slot::LOST), place(slot::LOST_FIRST), place(slot::LOST_LAST)], by, first, last);
     }
 
-    /// Writes what was lost into the chunk, where there is room: behind the limit if it is the end.
+    /// Writes losses into the chunk, if there is room: behind the limit if it is the end.
     pub(super) fn tell_losses(&self, at_end: bool) {
         let (slot, place) = (self.slot.get(), self.cursor.get());
         if slot.is_null() || place.is_null() {
@@ -103,7 +102,7 @@ impl Lane {
         }
     }
 
-    /// What the slot counts is written down before another thread gets it; without room it goes to
+    /// Records the counts of the slot before another thread gets it; without room they are added to
     /// the sums of the recording.
     pub(super) fn tell_what_is_left(&self) {
         let (slot, core) = (self.slot.get(), self.core());

@@ -17,38 +17,39 @@ use crate::layout::{WORD, chunk, header, record, slot};
 use crate::memory::chunk::{Writer, commit};
 use crate::value::{Arguments, Words};
 
-/// A thread's part of one session; what every event needs of it is on its first line of the cache.
+/// A thread's part of one session; everything that every event needs of it is in its first cache
+/// line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Lane {
-    /// Where the next record goes.
+    /// Position of the next record.
     cursor: Cell<*const AtomicU64>,
     /// Records end before it; there is room for one more of [`LOSS_WORDS`] behind.
     limit: Cell<*const AtomicU64>,
-    /// The beginning of the chunk; null: none yet.
+    /// Start of the chunk; null: none yet.
     base: Cell<*const AtomicU64>,
-    /// The beginning of the slot; null: none.
+    /// Start of the slot; null: none.
     slot: Cell<*const AtomicU64>,
     /// Behind the innermost open scope.
     top: Cell<*const AtomicU64>,
     stack_limit: Cell<*const AtomicU64>,
-    /// Where the innermost open scope lies, in words from the slot's beginning.
+    /// Position of the innermost open scope, in words from the slot's beginning.
     last: Cell<u64>,
     depth: Cell<u32>,
     /// Open scopes without a frame.
     deep: Cell<u32>,
     /// When the first of them began.
     deep_start: Cell<u64>,
-    /// What `top` was when it began.
+    /// Value of `top` when it began.
     deep_top: Cell<*const AtomicU64>,
-    /// Scopes until the next one is recorded, where not all are.
+    /// Scopes until the next one is recorded, if not all are.
     until_next: Cell<u32>,
     core: Cell<*const Core>,
     session: Cell<u64>,
     /// Grows each time that the thread takes part anew.
     part: Cell<u64>,
-    /// Bytes of records written since then, less where in its chunk the current segment begins; so
-    /// that where the cursor is, it is all of them.
+    /// Bytes of records written since then, minus the start of the current segment in its chunk; so
+    /// that adding the cursor's position gives the total.
     written: Cell<u64>,
     chunk: Cell<u32>,
     slot_index: Cell<u32>,
@@ -63,7 +64,7 @@ pub(crate) struct Opened {
 }
 
 impl Lane {
-    /// Of no session.
+    /// Belongs to no session.
     pub const fn none() -> Self {
         Self {
             cursor: Cell::new(ptr::null()),
@@ -125,8 +126,7 @@ impl Lane {
         self.word(words, slot::SERIAL).store(u64::from(serial), Ordering::Release);
     }
 
-    /// Takes no part any more, in a session that goes on without this thread. Scopes that are open
-    /// end with that, unfinished.
+    /// Leaves a session that continues without this thread. Open scopes end there, unfinished.
     pub fn detach(&self, end: u64) {
         let core = self.core();
         self.lose_deep(end);
@@ -142,7 +142,7 @@ impl Lane {
         self.forget();
     }
 
-    /// Takes no part any more, in a session that is gone.
+    /// Leaves a session that is gone.
     pub fn forget(&self) {
         for pointer in [&self.cursor, &self.limit, &self.base, &self.slot, &self.top, &self.stack_limit] {
             pointer.set(ptr::null());
@@ -156,7 +156,7 @@ impl Lane {
         self.core.set(ptr::null());
     }
 
-    /// Hands everything to another place in the thread's list.
+    /// Moves everything to another entry of the thread's list.
     pub fn move_to(&self, other: &Self) {
         for (from, to) in [
             (&self.cursor, &other.cursor),
@@ -184,7 +184,7 @@ impl Lane {
         self.forget();
     }
 
-    /// Opens a scope; null where there is no room for its frame.
+    /// Opens a scope; returns null if there is no room for its frame.
     #[inline]
     pub fn open(&self, site: u32, opened: Opened) -> *const AtomicU64 {
         let frame = self.top.get();
@@ -236,14 +236,14 @@ impl Lane {
         self.word(frame, 0).store(head + ((more as u64) << 40), Ordering::Release);
     }
 
-    /// Counts arguments that find no room.
+    /// Counts arguments that do not fit.
     #[cold]
     pub fn arguments_lost(&self, arguments: &impl Arguments) {
         self.count(slot::ARGUMENTS_LOST, arguments.count() as u64);
     }
 
     /// Ends a scope, and with it those within that have not ended. One that was closed with the
-    /// scope around it, or is another thread's, is left as it is.
+    /// enclosing scope, or belongs to another thread, is left as it is.
     #[inline]
     pub fn close(&self, frame: *const AtomicU64, opened: Opened, end: u64, least_ticks: u64) {
         let head = self.word(frame, 0).load(Ordering::Relaxed);
@@ -259,7 +259,7 @@ impl Lane {
         self.take_off(frame);
     }
 
-    /// The innermost open scope that began so; null where there is none.
+    /// The innermost open scope that began this way; null if there is none.
     pub fn find(&self, opened: Opened) -> *const AtomicU64 {
         let mut last = self.last.get() as usize;
         while last != 0 {
@@ -305,19 +305,19 @@ impl Lane {
         self.commit(rest.wrapping_add(more));
     }
 
-    /// Whether a record of so many words finds room.
+    /// Whether a record of this many words fits.
     pub fn has_room(&self, words: usize) -> bool {
         let place = self.cursor.get();
         let in_chunk = !place.is_null() && place.wrapping_add(words) <= self.limit.get();
         in_chunk || self.core().pool.has_free()
     }
 
-    /// How many scopes are open.
+    /// Number of open scopes.
     pub fn depth(&self) -> u32 {
         self.depth.get()
     }
 
-    /// Whether it is the turn of a scope, where one of so many is recorded.
+    /// Whether it is a scope's turn, if one of `every` is recorded.
     pub fn is_turn(&self, every: u32) -> bool {
         let left = self.until_next.get();
         self.until_next.set(if left == 0 { every.saturating_sub(1) } else { left - 1 });
@@ -347,7 +347,7 @@ impl Lane {
         self.word(self.slot.get(), slot::LAST).store(last, Ordering::Release);
     }
 
-    /// Scopes within `frame` are closed with it, the innermost first; false where it is not open
+    /// Closes the scopes within `frame` with it, innermost first; returns false if it is not open
     /// here.
     #[cold]
     fn close_within(&self, frame: *const AtomicU64, end: u64) -> bool {
@@ -383,7 +383,7 @@ impl Lane {
         last != 0
     }
 
-    /// Room for a record; without any it counts what is lost.
+    /// Reserves room for a record; without room it counts the loss.
     #[inline]
     fn reserve(&self, words: usize, first: u64, last: u64) -> Option<*const AtomicU64> {
         let place = self.cursor.get();
@@ -459,5 +459,5 @@ impl Lane {
     }
 }
 
-/// A record of losses; there is always room for one behind a chunk's limit.
+/// Size of a record of losses; there is always room for one behind a chunk's limit.
 const LOSS_WORDS: usize = 4;
