@@ -59,7 +59,7 @@ fn through_sorter(format: OutputFormat, chunks: &[Chunk]) -> u64 {
     writer.finish().expect("a sink takes everything").0.bytes
 }
 
-/// So many slices in order of time: of four, an outer call, two inner ones of which the second
+/// This many slices in order of time: of four, an outer call, two inner ones of which the second
 /// launches, and the kernel.
 fn job(slices: usize) -> Vec<Chunk> {
     let mut chunks = Vec::new();

@@ -80,7 +80,7 @@ fn messages(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Copies the fields of a message, but for those that `instead` takes care of.
+/// Copies the fields of a message, except those that `instead` handles.
 fn copy(message: &[u8], out: &mut Vec<u8>, mut instead: impl FnMut(u32, Value<'_>, &mut Vec<u8>) -> bool) {
     for field in Fields::of(message).flatten() {
         if !instead(field.number, field.value, out) {

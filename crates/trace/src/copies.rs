@@ -57,7 +57,7 @@ fn of_session(path: &Path, all: &BTreeSet<PathBuf>) -> Option<PathBuf> {
     ends(".xplane.pb").or_else(|| ends(".trace.json")).cloned()
 }
 
-/// What tells contents apart.
+/// What distinguishes contents.
 struct Content {
     /// Size of the unpacked data, modulo 2^32, as gzip states it.
     length: u32,
@@ -133,7 +133,7 @@ mod tests {
         packer.finish().expect("packed")
     }
 
-    /// Of these files, in their order, those stay whose names begin with `=`.
+    /// Of these files, in their order, those whose names begin with `=` are kept.
     fn check(files: &[(&str, &[u8])]) {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name.trim_start_matches('='));

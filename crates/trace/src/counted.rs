@@ -23,7 +23,7 @@ pub(crate) struct Counted<R> {
 }
 
 impl<R> Counted<R> {
-    /// From the file's beginning.
+    /// Starts at the beginning of the file.
     pub(crate) fn new(inner: R) -> Self {
         Self { inner, at: 0 }
     }

@@ -129,7 +129,7 @@ impl<'a> Counting<'a> {
         self.stats
     }
 
-    /// Keeps a bounded sample, evenly spread over the trace.
+    /// Keeps a limited sample, evenly spread over the trace.
     fn keep(&mut self, correction: Picoseconds) {
         if self.kept.len() == KEPT_MAX {
             let mut index = 0;

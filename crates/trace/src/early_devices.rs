@@ -4,8 +4,8 @@ use crate::collectives::span;
 use crate::model::BeforeLaunch;
 use crate::words::joined;
 
-/// The sentence, where there is any such device, by the names of those that have them; `so` says
-/// what follows from it.
+/// The sentence, if there is any such device, with the names of those that have them; `so` states
+/// the consequence.
 pub(crate) fn told(found: impl Iterator<Item = (String, BeforeLaunch)>, so: &str) -> Option<String> {
     let early = found.filter(|(_, found)| found.count > 0);
     let all: Vec<String> = early
@@ -19,5 +19,5 @@ pub(crate) fn told(found: impl Iterator<Item = (String, BeforeLaunch)>, so: &str
     })
 }
 
-/// So many are named.
+/// Most names listed.
 const NAMED: usize = 4;

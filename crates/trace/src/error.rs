@@ -143,12 +143,12 @@ pub enum Error {
     },
 }
 
-/// Some files by name, and how many more.
+/// Names some files, and how many more there are.
 fn listed(files: &[PathBuf]) -> String {
     joined(files.iter().take(LISTED).map(|file| file.display().to_string()), files.len())
 }
 
-/// So many files are named in a message.
+/// Most files named in a message.
 const LISTED: usize = 8;
 
 impl Error {

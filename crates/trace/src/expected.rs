@@ -114,7 +114,7 @@ impl Part {
         self.cost += bytes * passes.ns_per_byte;
     }
 
-    /// What it costs until so many bytes of it are read.
+    /// Its cost until this many bytes of it are read.
     fn until(&self, read: f64) -> f64 {
         if self.bytes > 0.0 { self.cost * (read / self.bytes).clamp(0.0, 1.0) } else { 0.0 }
     }

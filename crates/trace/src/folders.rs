@@ -22,18 +22,18 @@ pub(crate) enum Wanted {
     Databases,
 }
 
-/// What was found.
+/// The files found.
 pub(crate) struct Found {
-    /// In the order of what was named; those of a folder by name.
+    /// In the order of the request; those of a folder by name.
     pub(crate) paths: Vec<PathBuf>,
-    /// For each folder a line.
+    /// One line for each folder.
     pub(crate) notes: Vec<String>,
 }
 
 /// The traces of a request: those it names, otherwise those of its run.
 ///
 /// # Errors
-/// There are none, or those of [`search`].
+/// Returns an error if there are none; errors of [`search`].
 pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
     match &request.clocks {
         _ if !request.traces.is_empty() => search(request, Wanted::Traces),
@@ -53,8 +53,8 @@ pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
 /// left out unless the order of traces decides.
 ///
 /// # Errors
-/// A folder that cannot be listed, holds nothing that is wanted, too much, or folders too deep; a
-/// folder where the order of traces decides.
+/// Returns an error for a folder that cannot be listed, contains nothing that is wanted, contains
+/// too much, or has folders nested too deep; for a folder if the order of traces decides.
 pub(crate) fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> {
     let (mut paths, mut folders) = (Vec::new(), Vec::new());
     for path in &request.traces {
@@ -96,7 +96,7 @@ pub(crate) fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> 
     Ok(Found { paths, notes })
 }
 
-/// What is given in the order of the traces.
+/// Options given in the order of the traces.
 fn ordered(request: &Request) -> Option<&'static str> {
     let given = [
         (request.assume_order, "--assume-order"),
@@ -109,7 +109,7 @@ fn ordered(request: &Request) -> Option<&'static str> {
 /// Traces in the directory of a run or in its `traces` folder.
 ///
 /// # Errors
-/// There are none.
+/// Returns an error if there are none.
 fn of_run(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for folder in [directory.to_owned(), directory.join("traces")] {
@@ -127,7 +127,7 @@ fn of_run(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> 
 }
 
 impl Wanted {
-    /// What files of the kind are called.
+    /// Names of the kind of files.
     fn names(self) -> String {
         match self {
             Self::Traces => {
@@ -190,7 +190,7 @@ fn list(
     Ok(())
 }
 
-/// How many folders below the named one are looked into.
+/// How many levels below the named folder are searched.
 const DEPTH: usize = 8;
 const FILES_MAX: usize = 1 << 16;
 

@@ -22,19 +22,19 @@ use flate2::write::GzEncoder;
 use probe_sync_estimate::series::{Knot, Segment, TimeMap};
 use probe_sync_trace::formats::{FactOptions, MergeInput, MergeOptions, RewriteOptions, TraceFormat};
 
-/// What a bench returns.
+/// Result of a bench.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// A format and its input.
 pub struct Bench {
-    /// What is measured.
+    /// The measured format.
     pub format: &'static dyn TraceFormat,
     /// The real trace that is repeated, seen from this crate's folder.
     pub real: &'static str,
     /// The ending of the files' names.
     pub ending: &'static str,
-    /// Writes a file of so many bytes with the events of a real trace, again and again, each time
-    /// later than before.
+    /// Writes a file of about this size with the events of a real trace, repeated, each time later
+    /// than before.
     pub make: fn(&Path, &Path, u64) -> Outcome<()>,
     /// A script for comparison, in the folder `bench` of the repository.
     pub script: &'static str,
@@ -150,7 +150,7 @@ impl Arguments {
     }
 }
 
-/// Runs something a few times, and prints its best speed and its peak of memory.
+/// Runs something a few times, and prints its best speed and its peak memory.
 fn measure(what: &str, bytes: u64, mut run: impl FnMut() -> Outcome<()>) -> Outcome<()> {
     // 5 sets the peak back to what is in use now (proc(5)); where that is refused the peak is that
     // of the whole run.
@@ -170,7 +170,7 @@ fn measure(what: &str, bytes: u64, mut run: impl FnMut() -> Outcome<()>) -> Outc
     Ok(())
 }
 
-/// Time of processors that this process used so far, in user and kernel mode.
+/// Processor time used by this process so far, in user and kernel mode.
 fn cpu_seconds() -> Outcome<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     // Fields 14 and 15, counted from behind the name, which may hold anything; in ticks of 10 ms,
@@ -190,7 +190,7 @@ fn time_map(first_ps: i128) -> Outcome<TimeMap> {
     Ok(TimeMap::new(&[Segment { knots: knots.collect(), ..Segment::default() }])?)
 }
 
-/// Packs a file with gzip.
+/// Compresses a file with gzip.
 fn pack(input: &Path, output: &Path) -> Outcome<()> {
     let mut packer = GzEncoder::new(File::create(output)?, Compression::fast());
     std::io::copy(&mut File::open(input)?, &mut packer)?;
@@ -198,10 +198,10 @@ fn pack(input: &Path, output: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// From one knot to the next, ps.
+/// Distance between knots, ps.
 const KNOT_STEP_PS: i128 = 4_000_000_000_000;
 /// Knots of the map.
 const KNOTS: i128 = 300;
-/// Of each measurement the best of so many is shown: on a shared machine the others tell of the
-/// neighbours.
+/// Repetitions of each measurement, of which the best is shown: on a shared machine the others
+/// reflect the neighbours.
 const REPETITIONS: usize = 3;

@@ -28,7 +28,7 @@ use crate::words::counted;
 /// if they contradict it and no other assignment holds.
 ///
 /// # Errors
-/// [`Error::Nodes`] names the assignment with which all operations hold.
+/// [`Error::Nodes`] naming the assignment with which all operations hold.
 pub(super) fn confirm(
     calibrated: &Calibrated,
     offsets: &Offsets,
@@ -97,10 +97,10 @@ fn candidate(
     Some((moved, clock.ok()?))
 }
 
-/// A trace and its clock; None: it is not known.
+/// A trace and its clock; `None`: unknown.
 type Placed<'a> = (&'a NodeTrace, Option<&'a NodeClock>);
 
-/// How the operations of some traces are paired on these clocks, and the check of them.
+/// Pairs the operations of some traces on these clocks, and checks them.
 fn look_at(traces: &[Placed<'_>]) -> (Pairing, CheckReport) {
     let maps: Vec<Option<Box<MapTime<'_>>>> = traces
         .iter()
@@ -125,8 +125,8 @@ struct Search<'a> {
     pairs: RefCell<BTreeMap<[(usize, u32); 2], bool>>,
 }
 
-/// An assignment that holds: edges that hold, traces that it moves, and the nodes of the movable
-/// traces.
+/// An assignment that holds: number of edges that hold, number of traces that it moves, and the
+/// nodes of the movable traces.
 type Holding = (usize, usize, Vec<u32>);
 
 impl<'a> Search<'a> {
@@ -184,8 +184,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Two traces that may have exchanged their nodes: their operations may hold then as well,
-    /// paired otherwise.
+    /// Two traces that may have swapped their nodes: their operations may then also hold, paired
+    /// differently.
     fn exchange(&self) -> Option<Vec<u32>> {
         let own: Vec<u32> = self.movable.iter().map(|place| self.judged[*place].trace.node).collect();
         let on = |number: usize, node: u32| {
@@ -211,13 +211,13 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The check of some traces; None where enough were made.
+    /// Checks some traces; `None` if enough checks were made.
     fn look_at(&self, traces: &[Placed<'_>]) -> Option<(Pairing, CheckReport)> {
         self.checks_left.set(self.checks_left.get().checked_sub(1)?);
         Some(look_at(traces))
     }
 
-    /// Whether the trace that was given a node last holds against every one before it.
+    /// Whether the trace assigned last holds against every one before it.
     fn last_holds(&self, given: &[u32]) -> bool {
         let Some((last, before)) = given.split_last() else { return true };
         let last = (self.movable[before.len()], *last);
@@ -235,7 +235,7 @@ impl<'a> Search<'a> {
         holds
     }
 
-    /// All traces, the movable ones on the nodes given.
+    /// All traces, the movable ones on the given nodes.
     fn traces(&self, given: &[u32]) -> Vec<Placed<'_>> {
         let moved = |place: usize| {
             let number = self.movable.iter().position(|movable| *movable == place)?;
@@ -249,7 +249,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What the refusal says: which nodes make all hold, and how to say so.
+/// Message of the refusal: which nodes make all operations hold, and how to specify them.
 fn refusal(contradicted: &str, search: &Search<'_>, found: &[u32], others: usize, paths: &[PathBuf]) -> String {
     let node_of = |path: &PathBuf| {
         let place = search.judged.iter().position(|of| of.trace.path == *path)?;

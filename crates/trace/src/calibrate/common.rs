@@ -9,7 +9,7 @@ use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{host, same_host};
 
 impl Calibrated {
-    /// Returns the name of the clock that all traces are on, or says why there is none.
+    /// Returns the name of the clock that all traces are on, or why there is none.
     pub(crate) fn common_clock(&self) -> Result<String, String> {
         let traces = &self.traces;
         let unknown: Vec<&CalibratedTrace> = traces.iter().filter(|of| of.map.is_none()).collect();
@@ -22,8 +22,7 @@ impl Calibrated {
         self.recorded_clock()
     }
 
-    /// Returns the name of the clock that all traces are on as they stand in their files, or says
-    /// why there is none.
+    /// Returns the name of the clock that all traces are on in their files, or why there is none.
     fn recorded_clock(&self) -> Result<String, String> {
         let path = |of: &CalibratedTrace| of.trace.path.display().to_string();
         let Some((first, others)) = self.traces.split_first() else { return Err("there are no traces".to_owned()) };
@@ -42,8 +41,8 @@ impl Calibrated {
         Ok(clock.name())
     }
 
-    /// Whether traces stand in their files on the boot clocks of several hosts, whose times have
-    /// nothing in common.
+    /// Whether the traces in their files are on the boot clocks of several hosts, whose times are
+    /// unrelated.
     pub(crate) fn is_of_several_boots(&self) -> bool {
         let is_of_boot = |of: &CalibratedTrace| of.trace.facts.clock != TraceClock::System;
         self.traces.iter().any(is_of_boot) && self.recorded_clock().is_err()
@@ -58,7 +57,7 @@ impl CalibratedTrace {
     }
 }
 
-/// The clock that a trace's times are on as they stand in its file.
+/// The clock of a trace's times in its file.
 enum OwnClock<'a> {
     /// An alignment has put them on this clock and says so.
     Stated(&'a str),

@@ -34,17 +34,17 @@ struct Outside {
 }
 
 impl<'a> Measured<'a> {
-    /// Events may lie `allowed` outside of what `survey` knows.
+    /// Events may lie `allowed` outside the span of `survey`.
     pub(super) fn new(survey: &'a Survey, allowed: Duration) -> Self {
         Self { survey, allowed_ns: i128::from(allowed.as_ns().max(0)), outside: Vec::new() }
     }
 
-    /// From when until when a node was measured, on its own clock.
+    /// The span over which a node was measured, on its own clock.
     pub(super) fn of(&self, node: u32) -> Option<Span> {
         self.survey.measured(node)
     }
 
-    /// Compares a trace, its planes on a raw clock included; `clock` says when its times were on
+    /// Compares a trace, including its planes on a raw clock; `clock` tells when its times were on
     /// its node's own clock.
     pub(super) fn look(&mut self, trace: &NodeTrace, clock: &NodeClock) {
         let planes = trace.facts.since_boot.iter().map(|plane| plane.span);
@@ -61,8 +61,7 @@ impl<'a> Measured<'a> {
     }
 
     /// # Errors
-    /// [`Error::Outside`] names the traces that lie outside, both spans, and what would have to be
-    /// allowed.
+    /// [`Error::Outside`] naming the traces outside, both spans, and what would have to be allowed.
     pub(super) fn finish(self) -> Result<(), Error> {
         let Some(farthest) = self.outside.iter().map(Outside::beyond_ns).max() else { return Ok(()) };
         let named: Vec<String> = self.outside.iter().take(MOST_NAMED).map(Outside::sentence).collect();
@@ -121,7 +120,7 @@ fn reaching(ns: i128) -> String {
     }
 }
 
-/// An instant of a system clock, as a date where it has one, and as the number that is in files.
+/// An instant of a system clock, as a date if it has one, and as the number in files.
 fn instant(ns: i128) -> String {
     let (seconds, fraction) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -133,9 +132,9 @@ fn instant(ns: i128) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:09}Z ({ns} ns)")
 }
 
-/// Year, month and day of the proleptic Gregorian calendar, by days since 1970-01-01. Counted in
-/// years that begin on the first of March, so that the day that leap years add is their last (after
-/// H. Hinnant, "chrono-compatible low-level date algorithms").
+/// Year, month and day of the proleptic Gregorian calendar, from days since 1970-01-01. Counted in
+/// years that begin on the first of March, so that the leap day is their last (after H. Hinnant,
+/// "chrono-compatible low-level date algorithms").
 fn date(days: i64) -> (i64, i64, i64) {
     // From 0000-03-01, in cycles of 400 years.
     let days = days + 719_468;
@@ -154,7 +153,7 @@ fn date(days: i64) -> (i64, i64, i64) {
 const YEAR_NS: i128 = 365 * 86_400_000_000_000;
 /// Traces that a refusal names.
 const MOST_NAMED: usize = 8;
-/// The years 0 to 3940: what a system clock of 64 bits does not reach is no date.
+/// The years 0 to 3940: beyond the range of a 64-bit system clock there are no dates.
 const MOST_DAYS: u128 = 719_468;
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ fn omitted((path, bad): &nodes::LeftOutFile) -> OmittedTrace {
     OmittedTrace { path: path.clone(), reason: bad.to_string() }
 }
 
-/// Leaves out clock pairs that the request does not want, and notes what the source lacks.
+/// Drops clock pairs that the request does not want, and notes what the source lacks.
 fn prepare(request: &Request, source: &Source, traces: &mut [NodeTrace]) {
     if request.realtime_only {
         traces.iter_mut().for_each(|trace| {
@@ -145,7 +145,7 @@ fn prepare(request: &Request, source: &Source, traces: &mut [NodeTrace]) {
     }
 }
 
-/// Joins the communicators that the traces' clocks tell apart, and notes those that stay open.
+/// Joins the communicators that the traces' clocks distinguish, and notes those that stay open.
 fn join_by_clocks(calibrated: &mut Calibrated) {
     let of_maps = calibrated.traces.iter_mut().map(|of| {
         let CalibratedTrace { trace, clock, .. } = of;
@@ -157,14 +157,14 @@ fn join_by_clocks(calibrated: &mut Calibrated) {
     calibrated.notes.extend(open);
 }
 
-/// A time on the clock of all, and how far it may be off there, ps; None where that is not known.
+/// A time on the common clock, and its possible error there, ps; `None` if unknown.
 fn shared(clock: &NodeClock, at: Picoseconds) -> Option<(u32, Picoseconds, Picoseconds)> {
     let seen = clock.look(at);
     let off_ns = SURE_SIGMAS * seen.sigma_ns + seen.early_by_ns;
     off_ns.is_finite().then(|| (0, seen.at, (off_ns * 1e3).ceil() as Picoseconds))
 }
 
-/// Refuses clocks for times that are on the common clock already: they would be corrected a second
+/// Refuses clocks for times that are already on the common clock: they would be corrected a second
 /// time.
 fn refuse_aligned(traces: &[NodeTrace], clocks: bool) -> Result<(), Error> {
     let aligned = traces.iter().find_map(|trace| Some((trace, trace.facts.aligned_to.as_ref()?)));
@@ -191,7 +191,7 @@ fn wanted(source: &Source, traces: &[NodeTrace], snapshots: &[Option<Snapshots>]
     wanted
 }
 
-/// What the maps are made from.
+/// Input for the maps.
 struct Clocks {
     offsets: Offsets,
     /// In the order of the traces.
@@ -256,8 +256,8 @@ impl Clocks {
     }
 }
 
-/// Why a trace on the boot clock is not tied by a run that was named: its node's pairs are not in
-/// the directory.
+/// Why a named run does not tie a trace on the boot clock: its node's pairs are not in the
+/// directory.
 fn lacks_pairs(trace: &NodeTrace, node: u32, run: &Path) -> String {
     let host = trace.facts.identity.hostname.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
     format!(
@@ -323,7 +323,7 @@ fn make_maps(
     measured.map_or(Ok(()), Measured::finish)
 }
 
-/// How the traces are tied to their nodes' clocks, all together.
+/// How all traces together are tied to their nodes' clocks.
 #[derive(Default)]
 struct MixedTies {
     assumed: bool,
@@ -348,7 +348,7 @@ impl MixedTies {
     }
 }
 
-/// What the user should know of a node's clock.
+/// Notes for the user about a node's clock.
 fn notes(clock: &NodeClock) -> Vec<String> {
     let mut notes = clock.notes.clone();
     notes.extend(clock.marks.as_ref().map(|bounds| of_marks(clock.tie, bounds)));
@@ -382,7 +382,7 @@ fn matched(pairs: usize, markers: usize) -> String {
     }
 }
 
-/// What brackets around a trace's marks say of its map.
+/// What brackets around a trace's marks say about its map.
 fn of_marks(tie: Tie, bounds: &MarkBounds) -> String {
     let MarkBounds { marks, apart, apart_by_ns, half_ns, all_ns } = *bounds;
     let (half, all) = (length(half_ns), length(all_ns));
@@ -409,8 +409,8 @@ fn of_trace(trace: &NodeTrace, error: Error) -> Error {
     }
 }
 
-/// What the collectives say, with every trace seen on its node's own system clock, or on its boot
-/// clock where nothing ties the two.
+/// Offsets from the collectives, with every trace on its node's own system clock, or on its boot
+/// clock if nothing ties the two.
 pub(crate) fn offsets_of_collectives(
     traces: &[&NodeTrace],
     snapshots: &[Option<&Snapshots>],
@@ -428,7 +428,7 @@ pub(crate) fn offsets_of_collectives(
     nodes::offsets_from_collectives(traces, &own, max_rate_change_ppm, half)
 }
 
-/// From when until when collectives tell of a rank's clock, on that clock.
+/// The span, on a rank's clock, in which collectives provide information about it.
 fn learnt_in(found: &CollectiveOffsets, part: u32) -> Option<Span> {
     let window = found.windows.get(found.windows.len() / 2)?;
     let offset_ns = window.nodes.iter().find(|node| node.node == part && node.reachable)?.offset_ns;
@@ -455,9 +455,9 @@ pub(crate) fn as_offsets(found: &CollectiveOffsets) -> Offsets {
     offsets
 }
 
-/// Gives a trace in which no collective tells of its clock that of another trace of its host:
-/// processes of one boot share its clock. `snapshots` are in the traces' order; where pairs tie a
-/// trace to the system clock, its offsets are of that.
+/// Assigns to a trace without information from collectives the clock of another trace of its host:
+/// processes of one boot share its clock. `snapshots` are in the traces' order; if pairs tie a
+/// trace to the system clock, its offsets are relative to that.
 fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots: &[Option<Snapshots>]) {
     let on_boot_clock = |(trace, pairs): (&NodeTrace, &Option<Snapshots>)| {
         let TraceFacts { identity, clock, pairs: own, brackets, span, .. } = &trace.facts;
@@ -491,7 +491,7 @@ fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots:
 
 /// No time is further off than this many standard deviations.
 const SURE_SIGMAS: f64 = 6.0;
-/// In the place of a file's name.
+/// In place of a file name.
 const OF_COLLECTIVES: &str = "collectives";
 const UNUSED_SNAPSHOTS: &str =
     "the given snapshot pairs are for a different clock than the trace's times and have no effect";

@@ -6,7 +6,7 @@ use crate::nodes::KnownNodes;
 
 use super::ClockSource;
 
-/// A [`ClockSource`] of which is known what it has.
+/// A [`ClockSource`] whose contents are known.
 pub(super) enum Source {
     Run(Box<RunDirectory>),
     Offsets(Box<Survey>),
@@ -24,7 +24,7 @@ impl Source {
         })
     }
 
-    /// What is known of measured offsets, where there are some.
+    /// Survey of measured offsets, if there are any.
     pub(super) fn survey(&self) -> Option<&Survey> {
         match self {
             Self::Run(run) => Some(&run.survey),
@@ -33,7 +33,7 @@ impl Source {
         }
     }
 
-    /// What is worth telling of every trace where a run's live offsets are used.
+    /// A note for every trace if a run's live offsets are used.
     pub(super) fn live_only(&self) -> Option<&'static str> {
         match self {
             Self::Run(run) => run.live_only(),
@@ -57,7 +57,7 @@ impl Source {
         }
     }
 
-    /// The measured offsets that are wanted, where there are some.
+    /// The wanted measured offsets, if there are any.
     pub(super) fn offsets(&self, wanted: Wanted) -> Result<Option<Offsets>, Error> {
         match self {
             Self::Run(run) => run.offsets(wanted).map(Some),

@@ -21,13 +21,13 @@ pub(super) struct Traces {
     pub(super) paths: Vec<PathBuf>,
     /// In order of nodes.
     pub(super) read: Vec<NodeTrace>,
-    /// Why others were left out, where that is allowed.
+    /// Why others were left out, if that is allowed.
     pub(super) left_out: Vec<nodes::LeftOutFile>,
     /// What was found in folders.
     pub(super) notes: Vec<String>,
 }
 
-/// Reads what all traces say and settles whose they are.
+/// Reads the facts of all traces and determines their nodes.
 pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> {
     let markers = request.markers.clone();
     if markers.as_ref().is_some_and(|regex| !regex.capture_names().flatten().any(|name| name == "system_ns")) {
@@ -65,8 +65,8 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
     Ok(Traces { paths, read, left_out, notes })
 }
 
-/// What the traces themselves warn of, with their names. Of what many say alike, but for its
-/// numbers, a few say it.
+/// Warnings of the traces themselves, with their names. If many are the same except for their
+/// numbers, only a few are kept.
 pub(super) fn warnings(traces: &[NodeTrace]) -> Vec<String> {
     let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for trace in traces {
@@ -88,11 +88,11 @@ pub(super) fn warnings(traces: &[NodeTrace]) -> Vec<String> {
     shortened.collect()
 }
 
-/// Traces of which the same is told.
+/// Most traces named with the same warning.
 const TOLD_ALIKE: usize = 4;
 
-/// Refuses a name in `--suspended` that is the host of no trace: what was meant would stay as it
-/// is.
+/// Refuses a name in `--suspended` that is not the host of any trace: the intended trace would
+/// remain unchanged.
 fn expect_hosts(clock: &CpuClock, hosts: &BTreeSet<&str>) -> Result<(), Error> {
     let Some(name) = clock.suspended.keys().find(|name| !hosts.contains(name.as_str())) else { return Ok(()) };
     let known: Vec<&str> = hosts.iter().copied().collect();
@@ -101,8 +101,8 @@ fn expect_hosts(clock: &CpuClock, hosts: &BTreeSet<&str>) -> Result<(), Error> {
     Err(Error::Request { problem })
 }
 
-/// The snapshot pairs of each trace, in the traces' sorted order: from the files given, else from
-/// the run. What is worth telling of them goes to the traces' notes.
+/// The snapshot pairs of each trace, in the traces' sorted order: from the given files, otherwise
+/// from the run. Notes about them go to the traces' notes.
 pub(super) fn snapshots(
     request: &Request,
     source: &Source,

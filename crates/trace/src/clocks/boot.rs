@@ -14,7 +14,8 @@ use crate::model::{ClockPair, Picoseconds, TraceClock, TraceFacts};
 /// there are none.
 ///
 /// # Errors
-/// They are of another clock, or far from the trace: with both names, or both ranges.
+/// Returns an error if they are of another clock, or far from the trace, with both names or both
+/// ranges.
 pub(super) fn fit(given: Option<&Snapshots>, span: Option<(Picoseconds, Picoseconds)>) -> Result<bool, String> {
     let Some(Snapshots { pairs, clock, unrelated, .. }) = given.filter(|given| !given.pairs.is_empty()) else {
         return Ok(false);
@@ -42,8 +43,8 @@ pub(super) fn fit(given: Option<&Snapshots>, span: Option<(Picoseconds, Picoseco
     })
 }
 
-/// Why a trace whose times nothing ties to the system clock is refused; None where they are the
-/// system clock's, or there are none.
+/// Why a trace whose times nothing ties to the system clock is refused; `None` if they are the
+/// system clock's, or if there are none.
 pub(super) fn refusal(facts: &TraceFacts) -> Option<String> {
     facts.span?;
     match facts.clock {
@@ -59,14 +60,14 @@ fn seconds((first, last): (Picoseconds, Picoseconds)) -> String {
     format!("{:.3} to {:.3} s", first as f64 * 1e-12, last as f64 * 1e-12)
 }
 
-/// What ties such a trace.
+/// What would tie such a trace.
 pub(super) const REMEDY: &str = "Give --run-dir of a run with --tracer-clock boottime, --snapshots with pairs of that clock, or a \
     trace that contains markers from the program (probe_sync.clock#<ns>); or relate the nodes with --from-collectives alone";
 const SEVERAL: &str = "it contains rows from several machines, each on its own CLOCK_BOOTTIME, so no single map fits; give the \
     databases that were merged into it";
 /// CLOCK_BOOTTIME by its names in `tracer_clock`.
 const NAMES: [&str; 2] = ["boottime", "rocprofiler"];
-/// The boot clock is followed for so long beyond the first and last pair: its rate may be off by
+/// How far the boot clock is extrapolated beyond the first and last pair: its rate may be off by
 /// ppm, which the map states.
 const REACH_PS: Picoseconds = 600 * SECOND_PS;
 const SECOND_PS: Picoseconds = 1_000_000_000_000;

@@ -52,13 +52,13 @@ impl Lines {
         Ok(Self { asked, path: first, reader, segment, continued, before: 0, buffer: Vec::new(), number: 0 })
     }
 
-    /// Whether a round stands in a later file too, and counts there: a rank that was lost may have
-    /// written once more when it woke.
+    /// Whether a round also occurs in a later file, which takes precedence: a rank that was lost
+    /// may have written once more when it woke.
     pub(super) fn superseded(&self, round: u64) -> bool {
         self.continued.last().is_some_and(|(first, _)| round >= *first)
     }
 
-    /// Goes on with the next file; false where there is none.
+    /// Continues with the next file; returns false if there is none.
     fn open_next(&mut self) -> Result<bool, Error> {
         let Some(number) = self.segment else { return self.open_continuation() };
         // Opened before it is looked whether there is another segment: a run that goes on may close
@@ -113,7 +113,7 @@ impl Lines {
     }
 }
 
-/// The first segment after this one that there still is: a run that goes on removes its oldest.
+/// The first existing segment after this one: a running run removes its oldest.
 fn next_segment(path: &Path, after: u32) -> Result<Option<(u32, PathBuf, BufReader<File>)>, Error> {
     for (number, path) in closed_segments(path).into_iter().filter(|(number, _)| *number > after) {
         let opened = open(&path);

@@ -97,9 +97,9 @@ impl Offsets {
         self.steps.get(&node).into_iter().flatten().copied().chain(of_lines).collect()
     }
 
-    /// Rounds into which a node's map does not go on. The reference's own does not go on from lines
-    /// that are 0 because it is the timeline to those that were measured: a curve between the two
-    /// would know the gap as well as the zeros are known.
+    /// Rounds before which a node's map is interrupted. The reference's own map is interrupted
+    /// between lines that are 0 because it is the timeline and lines that were measured: a curve
+    /// between the two would claim the certainty of the zeros for the gap.
     fn broken_for(&self, node: u32, samples: &[OffsetSample]) -> BTreeSet<u64> {
         let mut rounds: BTreeSet<u64> =
             [node, self.reference].into_iter().flat_map(|node| self.broken_rounds(node)).collect();
@@ -116,13 +116,13 @@ impl Offsets {
     }
 }
 
-/// Whose clock the times of a file are on: JSON lines give the reference's, a table the nodes' own.
+/// The clock of the times in a file: JSON lines use the reference's, a table the nodes' own.
 pub(super) fn axis_of(path: &Path) -> Result<Axis, Error> {
     let is_json = Lines::open(path)?.next()?.is_none_or(|first| first.text.starts_with(b"{"));
     Ok(if is_json { Axis::Reference } else { Axis::Own })
 }
 
-/// What a line says.
+/// Content of a line.
 #[derive(Debug)]
 pub(super) enum Found {
     /// The header line of our own files.
@@ -138,8 +138,8 @@ pub(super) enum Found {
 /// Passes every line of a file to `take`, with its number.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Line`] for lines that are no offsets or more than 16 MiB long; what
-/// `take` returns.
+/// [`Error::Io`]; [`Error::Line`] for lines that are not offsets or exceed 16 MiB; errors of
+/// `take`.
 pub(super) fn read_lines(
     path: &Path,
     axis: Axis,
@@ -195,7 +195,7 @@ fn read_table(lines: &mut Lines, take: &mut dyn FnMut(u64, Found) -> Result<(), 
     Ok(())
 }
 
-/// What a line of other tools and of earlier versions may say. Lines of this version are
+/// What lines of other tools and of earlier versions may contain. Lines of this version are
 /// [`OffsetRecord`]s.
 #[derive(Deserialize)]
 struct OtherLine {
@@ -217,8 +217,8 @@ struct OtherLine {
     clock_disturbed: bool,
 }
 
-/// What a line's fit left over, for a line that states no standard deviation. A fit that leaves
-/// nothing had nothing to compare.
+/// Standard deviation from a line's fit residual, for a line that states none. A fit without
+/// residual had nothing to compare.
 fn of_residual(residual_ns: Option<f64>) -> Option<f64> {
     residual_ns.map(f64::abs).filter(|residual| residual.is_finite() && *residual > 0.0)
 }

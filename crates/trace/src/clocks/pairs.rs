@@ -65,7 +65,7 @@ pub fn map_of_pairs(pairs: &[ClockPair]) -> Result<Option<PairMap>, probe_sync_e
 /// known steps are taken out before the curve is fitted, and put back.
 ///
 /// # Errors
-/// Those of [`TimeMap::new`], for times beyond any clock's.
+/// Errors of [`TimeMap::new`], for times out of the range of any clock.
 pub(crate) fn tracer_map(pairs: &[ClockPair], steps: &[Break]) -> Result<Option<PairMap>, probe_sync_estimate::Error> {
     let mut sorted: Vec<ClockPair> = pairs.to_vec();
     sorted.sort_by_key(|pair| (pair.tracer_ps, pair.system_ns));
@@ -103,7 +103,7 @@ pub(crate) fn tracer_map(pairs: &[ClockPair], steps: &[Break]) -> Result<Option<
     Ok(Some(PairMap { map, residuals }))
 }
 
-/// Where times and corrections are counted from.
+/// Origin of times and corrections.
 struct Base {
     at_ps: Picoseconds,
     correction_ps: Picoseconds,
@@ -114,7 +114,7 @@ impl Base {
         Self { at_ps: pair.tracer_ps, correction_ps: correction(pair) }
     }
 
-    /// Pairs as readings of c, known steps taken out; markers `late_ns` less, with their noise
+    /// Pairs as readings of c, known steps removed; markers shifted by `late_ns`, with their noise
     /// relative to that of bracketed pairs.
     fn readings(&self, pairs: &[ClockPair], late_ns: f64, noise_ns: f64, known: &[KnownStep]) -> Vec<Reading> {
         let mut readings: Vec<Reading> = pairs
@@ -169,8 +169,8 @@ impl Base {
 }
 
 impl Base {
-    /// A stretch cut at the known steps within it, each step put back; and where on R the step
-    /// before a piece was.
+    /// A stretch cut at the known steps within it, each step put back; and the position on R of the
+    /// step before a piece.
     fn with_steps<'a>(
         &'a self,
         points: &'a [CurvePoint],
@@ -205,13 +205,13 @@ struct KnownStep {
 }
 
 impl KnownStep {
-    /// By how much the system clock jumped, ns; c jumps by as much the other way.
+    /// Size of the system clock's jump, ns; c jumps by the same amount in the opposite direction.
     fn jump_ns(&self) -> f64 {
         self.step.jump_ps as f64 * 1e-3
     }
 
-    /// When it happened on R, given c after it: the middle of what the offsets leave open, between
-    /// the two pairs.
+    /// When it happened on R, given c after it: the middle of the interval that the offsets allow,
+    /// between the two pairs.
     fn on_tracer_ps(&self, correction_after_ps: Picoseconds) -> Picoseconds {
         let before = self.step.last_before_ps + correction_after_ps + self.step.jump_ps;
         let after = self.step.first_after_ps + correction_after_ps;
@@ -219,8 +219,8 @@ impl KnownStep {
     }
 }
 
-/// Where the known steps are among pairs in order of R: between two neighbours that the offsets
-/// allow, where c jumps most nearly as the step says. A step before the first or after the last
+/// Positions of the known steps among pairs in order of R: between two neighbours that the offsets
+/// allow, where the jump of c is closest to the step. A step before the first or after the last
 /// pair changes nothing.
 fn known_steps(pairs: &[ClockPair], steps: &[Break]) -> Vec<KnownStep> {
     let system_ps = |pair: &ClockPair| i128::from(pair.system_ns) * 1000;
@@ -249,7 +249,7 @@ fn known_steps(pairs: &[ClockPair], steps: &[Break]) -> Vec<KnownStep> {
     known
 }
 
-/// How late markers are against bracketed pairs, and how much that scatters, ns; None where one
+/// How late markers are relative to bracketed pairs, and the scatter of that, ns; `None` if one
 /// kind is too rare.
 fn overhead(base: &Base, markers: &[ClockPair], bracketed: &[ClockPair], steps: &[Break]) -> Option<(f64, f64)> {
     if markers.len() < FEWEST_MARKERS || bracketed.len() < FEWEST_BRACKETED {
@@ -325,7 +325,7 @@ pub(super) mod tests {
             ClockPair { tracer_ps: i128::from(EPOCH_NS + since_ns + late_ns) * 1000, system_ns, kind }
         }
 
-        /// Markers over 1.8 s, 9 to 14 µs late, every eleventh by 400 µs more.
+        /// Markers over 1.8 s, 9 to 14 µs late, every eleventh by another 400 µs.
         pub(in super::super) fn markers(&self) -> Vec<ClockPair> {
             (0..self.count)
                 .map(|k| {
@@ -389,8 +389,7 @@ pub(super) mod tests {
         assert_eq!((both.bracketed, both.markers, both.early_by_up_to_ns), (30, 40, 0.0));
     }
 
-    /// Where the system clock is when R shows that many ms: 5 s ahead, and by the steps that were
-    /// before.
+    /// The system clock when R shows `ms`: 5 s ahead, plus the steps before.
     fn system_ns(ms: i64, steps: &[(i64, i64)]) -> i64 {
         let stepped: i64 = steps.iter().filter(|(at_ms, _)| *at_ms <= ms).map(|(_, jump_ns)| jump_ns).sum();
         EPOCH_NS + (ms + 5_000) * 1_000_000 + stepped
@@ -401,7 +400,7 @@ pub(super) mod tests {
     }
 
     /// Pairs every 4 s of R, through steps (ms, ns) that the offsets know to within 100 ms; the
-    /// largest error of the map up to 10 ms from a step, ns, and how many steps it has.
+    /// largest error of the map up to 10 ms from a step, ns, and the number of its steps.
     fn through_steps(steps: &[(i64, i64)]) -> (f64, usize) {
         let kind = PairKind::Bracketed(100.0);
         let pair = |k: i64| ClockPair { tracer_ps: tracer_ps(4000 * k), system_ns: system_ns(4000 * k, steps), kind };

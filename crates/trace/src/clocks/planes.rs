@@ -58,7 +58,7 @@ pub(super) fn pairs(facts: &TraceFacts, given: Option<&Snapshots>) -> Result<Sna
     ))
 }
 
-/// Why pairs are not believed to be of the planes' clock.
+/// Why pairs cannot be of the planes' clock.
 fn unfit(
     set: &Snapshots,
     span: (Picoseconds, Picoseconds),
@@ -109,7 +109,8 @@ fn covers(pairs: &[ClockPair], span: (Picoseconds, Picoseconds)) -> bool {
     !pairs.is_empty() && span.0 >= first.saturating_sub(REACH_PS) && span.1 <= last.saturating_add(REACH_PS)
 }
 
-/// Whether the pairs put the span into the session, to within what clocks and profilers differ in.
+/// Whether the pairs put the span into the session, within the usual differences of clocks and
+/// profilers.
 fn inside(pairs: &[ClockPair], span: (Picoseconds, Picoseconds), session: (Picoseconds, Picoseconds)) -> bool {
     let system = |at: Picoseconds| {
         let nearest = pairs.iter().min_by_key(|pair| (pair.tracer_ps - at).abs());
@@ -122,19 +123,19 @@ fn seconds((first, last): (Picoseconds, Picoseconds)) -> String {
     format!("{:.3} to {:.3} s", first as f64 * 1e-12, last as f64 * 1e-12)
 }
 
-/// A raw clock is followed for so long beyond the first and last pair: its rate may be off by ppm,
+/// How far a raw clock is extrapolated beyond the first and last pair: its rate may be off by ppm,
 /// which the map states.
 const REACH_PS: Picoseconds = 600 * SECOND_PS;
-/// What may lie between a plane and its session when the clock is the right one. Beyond the pairs
-/// both clocks are taken to run alike, and the kernel slews by no more than 100 ppm against a
-/// crystal in ordinary use: 60 ms at the reach. The profiler reads the session's ends some ms from
-/// the first and the last event. A clock that differs by more is not the plane's: 30 ppm, as NTP
-/// takes out of an ordinary crystal, make 100 ms in an hour since the machine's start.
+/// Possible distance between a plane and its session if the clock is the right one. Beyond the
+/// pairs both clocks are assumed to run alike, and the kernel usually slews by no more than 100 ppm
+/// relative to a crystal: 60 ms at the reach. The profiler reads the ends of the session some ms
+/// from the first and the last event. A clock that differs by more is not the plane's: 30 ppm, as
+/// NTP corrects for an ordinary crystal, make 100 ms in an hour since boot.
 const SESSION_SLACK_PS: Picoseconds = SECOND_PS / 10;
 const SECOND_PS: Picoseconds = 1_000_000_000_000;
-/// Clocks by their names in `tracer_clock`: rocprofiler's is CLOCK_BOOTTIME. CLOCK_MONOTONIC stands
-/// still while the machine sleeps, and CLOCK_MONOTONIC_RAW and the counter are not slewed: seconds
-/// from it after some days.
+/// Clocks by their names in `tracer_clock`: rocprofiler's is CLOCK_BOOTTIME. CLOCK_MONOTONIC stops
+/// while the machine sleeps, and CLOCK_MONOTONIC_RAW and the counter are not slewed: seconds apart
+/// after some days.
 const OF_PROFILERS: [&str; 3] = ["boottime", "rocprofiler", "cupti"];
 const NO_PAIRS: &str = "there are no snapshot pairs to convert its times";
 
@@ -163,8 +164,8 @@ mod tests {
         Snapshots { pairs: pairs.to_vec(), clock: clock.map(str::to_owned), ..Snapshots::default() }
     }
 
-    /// What comes of pairs of the file and of pairs of a clock that are given; a refusal must
-    /// contain all parts.
+    /// The result for pairs of the file and given pairs of a clock; a refusal must contain all
+    /// parts.
     fn check(facts: &TraceFacts, given: &Snapshots, expected: Result<&[ClockPair], &[&str]>) {
         match (pairs(facts, Some(given)), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found.pairs, expected),

@@ -64,7 +64,7 @@ impl RunDirectory {
         Ok(offsets)
     }
 
-    /// What is worth telling where the run as a whole was not looked at.
+    /// A note if the run was not smoothed as a whole.
     pub(crate) fn live_only(&self) -> Option<&'static str> {
         (!self.is_smoothed).then_some(LIVE_ONLY)
     }
@@ -101,8 +101,8 @@ impl RunDirectory {
         }
     }
 
-    /// Of a node's two files the one that covers more of a trace, with the name of the clock that
-    /// either states.
+    /// Of a node's two files the one that covers more of a trace, with the clock name that either
+    /// states.
     fn fuller(
         &self,
         node: u32,
@@ -126,7 +126,7 @@ impl RunDirectory {
     }
 }
 
-/// How much of a trace lies between the first and the last pair, and how many pairs there are.
+/// How much of a trace is between the first and the last pair, and the number of pairs.
 fn covered(pairs: &[ClockPair], near: Option<(Picoseconds, Picoseconds)>) -> (Picoseconds, usize) {
     let (first, last) = near.unwrap_or((0, 0));
     let overlap = |time: fn(&ClockPair) -> Picoseconds| {

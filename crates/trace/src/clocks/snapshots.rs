@@ -45,10 +45,9 @@ impl Snapshots {
         self
     }
 
-    /// The pairs as the process that wrote a trace sees their clock: `stated` is its time
-    /// namespace, where its marks say so. `same` takes the samplers' for its own where they do not.
-    /// Some of `others` are its node's processes in time namespaces, the trace's perhaps among
-    /// them.
+    /// The pairs as seen by the process that wrote a trace: `stated` is its time namespace, if its
+    /// marks state it; otherwise `same` assumes that of the samplers. Some of `others` are
+    /// processes of its node in time namespaces, perhaps including the trace's.
     pub(crate) fn in_namespace(self, stated: Option<TimeNamespace>, same: bool, others: &[TimeNamespace]) -> Self {
         let of_clock = |namespace: &TimeNamespace| match self.clock.as_deref() {
             Some("monotonic" | "monotonic_raw") => namespace.monotonic_ns,
@@ -138,7 +137,7 @@ impl Nearest {
     }
 }
 
-/// How far a pair is from a trace, which may be on either clock.
+/// Distance of a pair from a trace, which may be on either clock.
 fn distance(near: Option<(Picoseconds, Picoseconds)>, pair: &ClockPair) -> Picoseconds {
     let Some((first, last)) = near else { return 0 };
     let beyond = |time: Picoseconds| first.saturating_sub(time).max(time.saturating_sub(last)).max(0);
@@ -201,7 +200,7 @@ fn clock_pair(system_ns: i64, tracer_ns: i64, bracket_ns: Option<f64>) -> ClockP
     ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(width) }
 }
 
-/// Returns what the sampler's time namespace adds to the clock.
+/// Returns the offset that the sampler's time namespace adds to the clock.
 fn read_protobuf(path: &Path, nearest: &mut Nearest, clock: &mut Option<String>) -> Result<i64, Error> {
     let mut namespace_ns = 0;
     let mut source = Source::open(path)?;

@@ -33,13 +33,13 @@ impl Span {
             && at_ps < self.last_ns.saturating_add(1).saturating_mul(PS_PER_NS)
     }
 
-    /// The span that holds both.
+    /// The span that contains both.
     pub(super) fn with(self, other: Self) -> Self {
         Self { first_ns: self.first_ns.min(other.first_ns), last_ns: self.last_ns.max(other.last_ns) }
     }
 }
 
-/// What one line covers.
+/// The times that one line covers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     /// On the node's own clock.
@@ -95,7 +95,7 @@ impl Ends {
         keep(&mut self.latest, span, |span| -span.last_ns);
     }
 
-    /// From the first to the last, without those that lie far from all others; None of nothing.
+    /// From the first to the last, without outliers far from all others; `None` if empty.
     pub(super) fn span(&self) -> Option<Span> {
         let gaps = |ends: &[Span], far: fn(&Span, &Span) -> i128| -> Vec<i128> {
             ends.windows(2).map(|pair| far(&pair[0], &pair[1])).collect()
@@ -114,8 +114,8 @@ fn keep(ends: &mut Vec<Span>, span: Span, order: impl Fn(&Span) -> i128) {
     }
 }
 
-/// How many of the outermost are alone, by the gaps from the outermost inwards: those beyond the
-/// innermost gap that is longer than a day and a hundred times the usual.
+/// Number of outermost values that are isolated, given the gaps from the outermost inwards: those
+/// beyond the innermost gap that is longer than a day and a hundred times the typical one.
 fn lone(gaps: &[i128]) -> usize {
     let mut sorted = gaps.to_vec();
     sorted.sort_unstable();
@@ -129,10 +129,10 @@ fn lone(gaps: &[i128]) -> usize {
     gaps[..most].iter().rposition(far).map_or(0, |place| place + 1)
 }
 
-/// Ends that are kept: enough to tell what gaps are usual beside the lone ones.
+/// Ends kept: enough to determine typical gaps besides the isolated values.
 const ENDS: usize = 8;
 const MOST_LONE: usize = 3;
-/// Fewer do not tell what is usual.
+/// With fewer gaps the typical one is unknown.
 const FEWEST_GAPS: usize = 3;
 const DAY_NS: i128 = 86_400_000_000_000;
 const USUAL_GAPS: i128 = 100;

@@ -47,7 +47,7 @@ pub struct Survey {
     reference_steps: Vec<Step>,
 }
 
-/// What is known of one node's offsets.
+/// Knowledge about one node's offsets.
 #[derive(Clone, Debug, Default)]
 struct Extent {
     ends: Ends,
@@ -210,7 +210,7 @@ impl Offsets {
     }
 }
 
-/// Steps of the reference that are kept: a clock that is set so often is none.
+/// Most steps of the reference that are kept: a clock stepped more often is useless.
 const MOST_STEPS: usize = 10_000;
 
 /// As many as `solve` takes.
@@ -274,9 +274,9 @@ mod tests {
         assert!(error.to_string().contains("line 2: node 0 is the reference, but has an offset of 5 ns"), "{error}");
     }
 
-    /// The truth by hand: node 0 is the reference for 80 s and is away until 800 s. Node 1 carries
-    /// its timeline 0.05 ppm too slow, so that node 0's clock is 50 ns ahead of it a second later,
-    /// and 36 µs when it comes back.
+    /// The truth: node 0 is the reference for 80 s and is away until 800 s. Node 1 carries its
+    /// timeline 0.05 ppm too slow, so that node 0's clock is 50 ns ahead of it a second later, and
+    /// 36 µs when it comes back.
     #[test]
     fn a_reference_that_came_back_is_mapped_by_its_lines_and_the_bounds_hold() {
         let ahead = |reference_s: f64| (reference_s - 80.0).max(0.0) * 50.0;

@@ -32,8 +32,8 @@ impl Wanted {
         self.spans.entry(node).and_modify(|known| *known = known.with(span)).or_insert(span);
     }
 
-    /// Reads what is wanted into `offsets` from the file that they name, up to `last_line`;
-    /// `measured` is the span of each node's believable lines.
+    /// Reads the wanted samples into `offsets` from the file that they name, up to `last_line`;
+    /// `measured` is the span of each node's plausible lines.
     pub(super) fn read(
         self,
         measured: impl Fn(u32) -> Option<Span>,
@@ -67,7 +67,7 @@ impl Wanted {
     }
 }
 
-/// What is kept of one node.
+/// Samples kept for one node.
 struct Near {
     wanted: Span,
     measured: Span,
@@ -94,7 +94,7 @@ impl Near {
         Self { wanted, measured, before, inside: Vec::new(), after, far: 0 }
     }
 
-    /// Keeps a sample if it is near; true when there is one more than before.
+    /// Keeps a sample if it is near; returns true if there is one more than before.
     fn take(&mut self, line: u64, sample: OffsetSample, stretch: &Stretch) -> bool {
         let own_ns = stretch.own_ns;
         if self.measured.beyond_ns(own_ns) > 0 {

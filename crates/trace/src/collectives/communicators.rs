@@ -37,35 +37,35 @@ use super::assignment::{Assignment, Handle, assign};
 use crate::model::{CollectiveKind, Communicator, GroupKey, Instance, Label, Picoseconds};
 use crate::parts::CollectiveParts;
 
-/// What one process brings.
+/// Input from one process.
 pub(crate) struct Process<'a> {
-    /// Its rank in the job, or what tells it from the others.
+    /// Its rank in the job, or what distinguishes it from the others.
     pub(crate) rank: u32,
-    /// That is a fact, not a place in a list.
+    /// The rank is a fact, not an index in a list.
     pub(crate) is_known: bool,
-    /// Ranks in the job, where it says so.
+    /// Ranks in the job, if stated.
     pub(crate) world_size: Option<u32>,
-    /// What it knows of its communicators.
+    /// Its knowledge about its communicators.
     pub(crate) communicators: &'a mut [Communicator],
-    /// A time of its trace on a clock that it shares with others, by that clock's number, and how
-    /// far it may be off there; None where no such clock is known.
+    /// A time of its trace on a clock that it shares with others, by that clock's number, and its
+    /// possible error there; `None` if no such clock is known.
     pub(crate) clock: Box<Shared<'a>>,
-    /// What was done in them.
+    /// The operations in them.
     pub(crate) parts: &'a mut CollectiveParts,
 }
 
 /// The way to a shared clock.
 pub(crate) type Shared<'a> = dyn Fn(Picoseconds) -> Option<(u32, Picoseconds, Picoseconds)> + 'a;
 
-/// Names the communicators that are surely one alike in the labels of all processes; which groups
-/// stay open, in words.
+/// Gives communicators that are certainly the same a common name in the labels of all processes;
+/// returns which groups stay open, in words.
 pub(crate) fn join(processes: &mut [Process<'_>]) -> Vec<String> {
     let open = join_as_made(processes);
     join_by_use(processes);
     open
 }
 
-/// Joins communicators by how they were made.
+/// Joins communicators by their creation.
 fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
     let handles_of = |process: &Process<'_>| process.communicators.iter().any(|known| known.joined.is_none());
     let users: Vec<usize> = (0..processes.len()).filter(|place| handles_of(&processes[*place])).collect();
@@ -132,8 +132,8 @@ fn joined(
     joined
 }
 
-/// Whether a communicator that is certain was made at different times, by the clocks as they are
-/// known now: then one of them is wrong, and they tell nothing apart.
+/// Whether a certain communicator was created at different times, according to the clocks as now
+/// known: then one of them is wrong, and they distinguish nothing.
 fn is_contradicted(processes: &[Process<'_>]) -> bool {
     let mut all: BTreeMap<(usize, u32), (Picoseconds, Picoseconds)> = BTreeMap::new();
     processes.iter().flat_map(|process| process.communicators.iter().map(move |known| (known, &process.clock))).any(
@@ -148,7 +148,7 @@ fn is_contradicted(processes: &[Process<'_>]) -> bool {
     )
 }
 
-/// Handles of which nothing tells which are one communicator.
+/// Message about handles of which nothing tells which belong to the same communicator.
 fn told(group: &[usize], handles: &[Handle]) -> String {
     let ranks: BTreeSet<u32> = group.iter().map(|handle| handles[*handle].job_rank).collect();
     let some: Vec<String> = ranks.iter().take(RANKS_TOLD).map(u32::to_string).collect();
@@ -161,7 +161,7 @@ fn told(group: &[usize], handles: &[Handle]) -> String {
     )
 }
 
-/// The first collectives in each communicator, messages left out; None where some may be missing.
+/// The first collectives in each communicator, without messages; `None` if some may be missing.
 fn uses(parts: &CollectiveParts, kinds: &mut HashMap<Kind, u32>) -> Option<HashMap<u32, Vec<u32>>> {
     if parts.left_out() > 0 || parts.reversed() > 0 {
         return None;
@@ -189,7 +189,7 @@ fn uses(parts: &CollectiveParts, kinds: &mut HashMap<Kind, u32>) -> Option<HashM
     (cursor.unread() == 0).then_some(found)
 }
 
-/// Joins communicators by what was done in them.
+/// Joins communicators by their operations.
 fn join_by_use(processes: &mut [Process<'_>]) {
     let users: Vec<usize> = (0..processes.len()).filter(|place| !processes[*place].communicators.is_empty()).collect();
     let Some(job) = Job::of(processes, &users) else { return };
@@ -234,11 +234,11 @@ fn join_by_use(processes: &mut [Process<'_>]) {
     name(processes, &joined);
 }
 
-/// Whether the traces hold the operations of a communicator from its making on. That its making is
-/// in a trace does not say so: a profiler may have been paused after it, on each rank for a time of
-/// its own. All members leave the making nearly together, as they leave every operation. So from
-/// the making to the first operation as much time has to pass on all of them, and no other
-/// operation of one may fit the first of another better.
+/// Whether the traces contain the operations of a communicator from its creation on. A trace that
+/// contains the creation is not sufficient: a profiler may have been paused after it, on each rank
+/// for a different time. All members leave the creation nearly together, as they leave every
+/// operation. So the same time has to pass from the creation to the first operation on all of them,
+/// and no other operation of one may fit the first of another better.
 fn begins_with_making(processes: &[Process<'_>], members: &[(usize, u32)]) -> bool {
     let ends = |(place, number): &(usize, u32)| -> Option<Vec<Picoseconds>> {
         let Process { communicators, parts, .. } = &processes[*place];
@@ -281,9 +281,9 @@ fn name(processes: &mut [Process<'_>], joined: &BTreeMap<(usize, u32), Joined>) 
     }
 }
 
-/// Communicators that may be one: by size, and what was done in them.
+/// Communicators that may be the same: by size and operations.
 type Classes = BTreeMap<(Option<u32>, Profile), Vec<Member>>;
-/// How often each kind of collective was done.
+/// Number of collectives of each kind.
 type Profile = BTreeMap<Kind, u64>;
 /// A kind of collective: name, kind and signature.
 type Kind = (String, CollectiveKind, String);
@@ -320,7 +320,7 @@ impl Joined {
     }
 }
 
-/// The job's ranks, as far as the traces are of them.
+/// The job's ranks, as far as the traces cover them.
 struct Job {
     size: u32,
     /// Its size is stated, not counted.
@@ -331,7 +331,7 @@ struct Job {
 }
 
 impl Job {
-    /// None where the processes do not agree on its size, or two of them are of one rank: then
+    /// `None` if the processes do not agree on its size, or if two of them have the same rank: then
     /// nothing is certain.
     fn of(processes: &[Process<'_>], users: &[usize]) -> Option<Job> {
         let sizes: BTreeSet<u32> = users.iter().filter_map(|place| processes[*place].world_size).collect();
@@ -344,8 +344,8 @@ impl Job {
         Some(Job { size, stated: !sizes.is_empty(), whole, users: users.len() })
     }
 
-    /// The job's ranks of a communicator in the order of its own ranks, where the members are
-    /// surely all of it that is here.
+    /// The job's ranks of a communicator in the order of its own ranks, if the members are
+    /// certainly all that are present.
     fn one(
         &self,
         processes: &[Process<'_>],
@@ -386,9 +386,9 @@ impl Job {
     }
 }
 
-/// Which classes, in their order, may be another with collectives lost: they, or one that shares a
-/// kind with them, have no kind of their own among those of their size. Two classes at a time would
-/// take the square of them.
+/// Which classes, in their order, may be another one with lost collectives: if they, or one that
+/// shares a kind with them, have no kind of their own among those of their size. Comparing pairs of
+/// classes would take quadratic time.
 fn doubtful(classes: &Classes, job_size: u32) -> Vec<bool> {
     let mut of_size: BTreeMap<(Option<u32>, &Kind), usize> = BTreeMap::new();
     let mut of_any: BTreeMap<&Kind, usize> = BTreeMap::new();
@@ -425,7 +425,7 @@ fn highest(profile: &Profile) -> Option<u32> {
     profile.keys().filter_map(|(_, kind, _)| root(kind)).max()
 }
 
-/// What was done in each communicator of a process, messages left out.
+/// The operations in each communicator of a process, without messages.
 fn profiles(parts: &CollectiveParts) -> BTreeMap<u32, Profile> {
     let mut found: BTreeMap<u32, Profile> = BTreeMap::new();
     for (_, label, count) in parts.labels() {

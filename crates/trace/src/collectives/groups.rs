@@ -36,7 +36,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// The union of what all nodes list.
+    /// The union of the groups that all nodes list.
     pub(super) fn new(nodes: &[NodeCollectives<'_>]) -> Self {
         let place: BTreeMap<u32, usize> = nodes.iter().enumerate().map(|(at, node)| (node.rank(), at)).collect();
         let mut seen = BTreeSet::new();
@@ -68,12 +68,12 @@ impl Groups {
         found
     }
 
-    /// Whether an operation that names no group can only have run in the one group that there is.
+    /// Whether an operation without a group can only have run in the one existing group.
     pub(super) fn only_one(&self) -> bool {
         self.groups.len() == 1 && !self.incomplete
     }
 
-    /// The members of the one group that there is, as places of nodes.
+    /// The members of the one existing group, as indices of nodes.
     pub(super) fn only(&self) -> Option<&[usize]> {
         self.only_one().then(|| &self.groups[0].members[..])
     }
@@ -108,8 +108,8 @@ impl Groups {
         Ok(active.into_iter().map(|group| self.groups[group].members.clone()).collect())
     }
 
-    /// How many operations each group did, where the counts tell; None when they contradict the
-    /// groups.
+    /// The number of operations of each group, if the counts determine it; `None` if they
+    /// contradict the groups.
     fn settle(&self, counts: &[usize]) -> Option<Vec<Option<usize>>> {
         let mut left = counts.to_vec();
         let mut settled: Vec<Option<usize>> = vec![None; self.groups.len()];

@@ -43,18 +43,18 @@ use crate::parts::CollectiveParts;
 /// A time map: a time on the trace's timeline R to one on the common clock.
 pub(crate) type MapTime<'a> = dyn Fn(Picoseconds) -> MappedTime + 'a;
 
-/// What one node brings: its collectives, and the map under which they are looked at.
+/// Input from one node: its collectives, and the map to view them with.
 #[derive(Copy, Clone)]
 pub(crate) struct NodeCollectives<'a> {
-    /// What tells it from the others: its rank or number.
+    /// What distinguishes it from the others: its rank or number.
     pub(crate) node: u32,
     /// The node whose clock it is on; ranks of one host share it.
     pub(crate) clock: u32,
-    /// For people: the host's name.
+    /// Host name, for display.
     pub(crate) name: &'a str,
-    /// The rank in the job; the node's number where the trace does not say.
+    /// The rank in the job; the node's number if the trace does not state it.
     pub(crate) rank: Option<u32>,
-    /// Ranks in the job, where the trace says so.
+    /// Ranks in the job, if the trace states them.
     pub(crate) world_size: Option<u32>,
     /// Every process group that the trace lists ([`crate::model::TraceFacts::groups`]).
     pub(crate) groups: &'a [GroupKey],

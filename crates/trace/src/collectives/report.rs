@@ -7,13 +7,13 @@ use super::check::{BrokenEdge, CheckReport, OperationLine};
 use super::matching::Ambiguous;
 use crate::words::counted;
 
-/// A check as text: the verdict, the worst broken edges in a line each, the table of operations
+/// A check as text: the verdict, the worst violated edges in one line each, the table of operations
 /// (with the same check before correction, if there is one), and what could not be judged.
 pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String {
     outline(before, after, usize::MAX) + &limits(after)
 }
 
-/// A check as a text of some 20 lines: of many operations those with the most broken edges, and a
+/// A check as a text of some 20 lines: of many operations those with the most violated edges, and a
 /// line that counts what could not be judged.
 pub(crate) fn brief(before: Option<&CheckReport>, after: &CheckReport) -> String {
     let parts = after.unordered_parts + after.unpaired_parts + after.unjudged_parts as usize;
@@ -99,7 +99,7 @@ fn limits(after: &CheckReport) -> String {
     text
 }
 
-/// Every broken edge that the report keeps, with its times and what uncertainty explains of it.
+/// All violated edges in the report, with times and the part explained by uncertainty.
 pub(crate) fn details(report: &CheckReport) -> String {
     let mut text = String::new();
     for edge in &report.broken_edges {
@@ -120,8 +120,8 @@ pub(crate) fn details(report: &CheckReport) -> String {
     text
 }
 
-/// A line for each reason: operations that cannot be judged for one reason are many or few, and
-/// what is to be done is the same.
+/// One line per reason: whether few or many operations cannot be judged for a reason, the remedy is
+/// the same.
 fn ambiguous(text: &mut String, report: &CheckReport) {
     let mut by_reason: Vec<(&str, Vec<&Ambiguous>)> = Vec::new();
     for ambiguous in &report.ambiguous {
@@ -191,7 +191,7 @@ pub(crate) fn span(ns: f64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell; the first to the left, numbers to the right.
+/// Columns as wide as their widest cell; the first left-aligned, numbers right-aligned.
 pub(crate) fn lay_out<const N: usize>(text: &mut String, rows: &[[String; N]], keep: &[usize]) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = keep.iter().map(|&column| width(column)).collect();

@@ -19,7 +19,7 @@ pub(super) struct OpenArchive {
 }
 
 impl OpenArchive {
-    /// Begins an archive in the folder `path`, which is not there yet.
+    /// Begins an archive in the folder `path`, which must not exist yet.
     pub(super) fn create(path: &Path, meta: &Meta) -> Result<Self, Error> {
         let folder = AtomicFolder::create(path).map_err(Error::io(path, "create"))?;
         let writer = Otf2::open(folder.unfinished(), NAME, meta)?;
@@ -50,7 +50,7 @@ impl OpenArchive {
     }
 }
 
-/// Bytes of the files of a folder, and of folders in it.
+/// Size of the files of a folder and its subfolders, bytes.
 fn bytes(folder: &Path, depth: usize) -> std::io::Result<u64> {
     let mut sum = 0;
     for entry in std::fs::read_dir(folder)? {

@@ -24,7 +24,7 @@ pub(super) struct Each {
     done: Vec<(AtomicFile, Written)>,
 }
 
-/// The names of the files: what they begin with, the trace's own name, and their ending.
+/// The names of the files: prefix, the trace's own name, and ending.
 pub(super) fn paths(beginning: &Path, ending: &str, calibrated: &Calibrated) -> Vec<PathBuf> {
     let traces: Vec<&Path> = calibrated.traces.iter().map(|calibrated| calibrated.trace.path.as_path()).collect();
     let named = |trace: std::ffi::OsString| {
@@ -63,7 +63,7 @@ impl Each {
         self.file(trace)?.write(chunk)
     }
 
-    /// Ends the file of a trace; one without any event has a file as well.
+    /// Ends the file of a trace; a trace without events also has a file.
     pub(super) fn end(&mut self, trace: usize) -> Result<(), Error> {
         self.file(trace)?;
         if let Some(file) = self.open.take() {
@@ -85,7 +85,7 @@ impl Each {
     }
 }
 
-/// A trace's name without what says of which format it is.
+/// A trace's name without the endings of its format.
 fn without_ending(name: &str) -> &str {
     let plain = name.strip_suffix(".gz").unwrap_or(name);
     ENDINGS.iter().find_map(|ending| plain.strip_suffix(ending)).unwrap_or(plain)

@@ -15,7 +15,7 @@ use crate::write::{Chunk, Machine, TrackId};
 
 /// Traces that are read and sorted together.
 pub(super) struct Group {
-    /// The clock that their times stay on; None: they are mapped to the common one.
+    /// The clock that their times stay on; `None`: they are mapped to the common one.
     pub(super) machine: Option<Machine>,
     /// Their places among the traces.
     pub(super) parts: Vec<usize>,
@@ -68,7 +68,7 @@ fn own_clock(of: &CalibratedTrace) -> Result<&TimeMap, Error> {
     Ok(map)
 }
 
-/// Where a time of a machine is on the common clock, ns.
+/// Converts a time of a machine to the common clock, ns.
 pub(super) fn on_reference(machine: &Machine, ns: i64) -> i64 {
     let mapped = machine.to_reference.map(Picoseconds::from(ns) * PS_PER_NS).time_ps;
     nearest_ns(mapped).unwrap_or(if mapped < 0 { i64::MIN } else { i64::MAX })

@@ -59,14 +59,14 @@ impl Members {
         self.described.push(Described { members: kept.len() as u32, kind: kind(label), root, group: group as u32 });
     }
 
-    /// A part of an operation, as the writer takes it; None where OTF2 has no word for it.
+    /// A part of an operation in the form of the writer; `None` if OTF2 cannot express it.
     pub(super) fn part(&self, operation: u64, member: u32) -> Option<CollectivePart<'_>> {
         let Described { members, kind, root, group } = *self.described.get(operation as usize)?;
         Some(CollectivePart { operation, member, members, kind: kind?, root, group: &self.groups[group as usize] })
     }
 }
 
-/// What the traces call the process group, or the program.
+/// Name of the process group, or of the program, in the traces.
 fn group(label: &Label) -> &str {
     match &label.instance {
         Instance::Hlo { module, .. } => module,
@@ -75,8 +75,8 @@ fn group(label: &Label) -> &str {
     }
 }
 
-/// Which collective of MPI an operation is, by its name: those of XLA, torch, NCCL and gloo are
-/// made of the same words.
+/// The MPI collective that corresponds to an operation, by its name: those of XLA, torch, NCCL and
+/// gloo are made of the same words.
 fn kind(label: &Label) -> Option<CollectiveOperation> {
     if matches!(label.kind, CollectiveKind::PointToPoint { .. } | CollectiveKind::Unknown) {
         return None;

@@ -4,7 +4,7 @@ use crate::calibrate::CalibratedTrace;
 use crate::formats::ChunkOptions;
 use crate::model::TraceFacts;
 
-/// For the trace that is the `part`-th of the conversion; `wanted` is the same for all.
+/// For trace number `part` of the conversion; `wanted` is the same for all.
 pub(super) fn of(calibrated: &CalibratedTrace, part: usize, wanted: &ChunkOptions) -> ChunkOptions {
     let TraceFacts { identity, reach, .. } = &calibrated.trace.facts;
     let host = identity.hostname.clone().unwrap_or_default();

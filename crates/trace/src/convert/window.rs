@@ -91,7 +91,7 @@ pub(crate) fn keeps([from, until]: [i64; 2], inclusive: bool, start: i64, end: i
     if inclusive { start >= from && end <= until } else { start <= until && end >= from }
 }
 
-/// The window in ns; none where everything is wanted.
+/// The window in ns; `None` if everything is wanted.
 pub(crate) fn resolve(window: &Window, traces: &[CalibratedTrace]) -> Result<Option<[i64; 2]>, Error> {
     if window.start == Bound::Open && window.end == Bound::Open {
         return Ok(None);
@@ -122,14 +122,14 @@ pub(crate) fn resolve(window: &Window, traces: &[CalibratedTrace]) -> Result<Opt
     Ok(Some([from, until]))
 }
 
-/// What a trace's events span on the clock of the outputs.
+/// Span of a trace's events on the clock of the outputs.
 pub(super) fn mapped_span(calibrated: &CalibratedTrace) -> Option<(Picoseconds, Picoseconds)> {
     let (first, last) = calibrated.trace.facts.span?;
     let through = |map: &TimeMap| (map.map(first).time_ps, map.map(last).time_ps);
     Some(calibrated.map.as_ref().map_or((first, last), through))
 }
 
-/// When the marker begins, in each trace that has it.
+/// Start of the marker, in each trace that has it.
 fn markers(name: &str, flag: &str, traces: &[CalibratedTrace]) -> Result<Vec<i64>, Error> {
     let mut found = Vec::new();
     for (part, calibrated) in traces.iter().enumerate() {
@@ -158,7 +158,7 @@ fn markers(name: &str, flag: &str, traces: &[CalibratedTrace]) -> Result<Vec<i64
     Ok(found)
 }
 
-/// Starts of events of this name; the copies of annotations on a device's timeline are none.
+/// Starts of events of this name; copies of annotations on a device's timeline do not count.
 fn collect(chunk: &Chunk, name: &str, times: &mut Vec<i64>) {
     let is = |id: StringId, category: StringId| {
         chunk.strings.text(id) == name && chunk.strings.text(category) != "gpu_user_annotation"

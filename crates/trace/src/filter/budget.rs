@@ -44,7 +44,7 @@ impl Budget {
         (self.protected, self.taken, self.full) = (0, 0, false);
     }
 
-    /// Counts an event: how long it is if it may go, and whether it stays.
+    /// Counts an event: its length if it may be omitted, and whether it is kept.
     pub(super) fn count(&mut self, may_go_ns: Option<i64>, bytes: u64, stays: bool) {
         match may_go_ns {
             Some(length) => self.bytes[bucket(length)] += bytes,
@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// Leaves out more, after an output of so many bytes; None where too much may not go.
+    /// Omits more, after an output of this many bytes; `None` if too much must be kept.
     pub(super) fn narrow(&mut self, written: u64) -> Option<()> {
         // What is in the output of what was read, and a little less than there is room for: names
         // and numbers weigh differently.
@@ -101,7 +101,7 @@ fn lowest(bucket: usize) -> i64 {
     ((1 << PART_BITS) + part) << (octave - PART_BITS)
 }
 
-/// Lengths below are told apart to the nanosecond.
+/// Lengths below this are distinguished to the nanosecond.
 const EXACT: u64 = 64;
 /// Parts of an octave, as a power of two.
 const PART_BITS: u32 = 5;

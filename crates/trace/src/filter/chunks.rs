@@ -12,7 +12,7 @@ use crate::Error;
 use crate::formats::{EventFilter as _, Named, Seen};
 use crate::write::{ArgRange, Chunk, Flow, FlowEnd, Sorted, StringId, Track, TrackId, TrackKind};
 
-/// What is known of one trace's events.
+/// Decisions for one trace's events.
 pub(crate) struct ChunkFilter<'a> {
     filter: &'a JobFilter,
     input: usize,
@@ -32,7 +32,7 @@ impl<'a> ChunkFilter<'a> {
     /// Goes through the events of a trace, then back to the first one.
     ///
     /// # Errors
-    /// What was put to disk cannot be read back.
+    /// Returns an error if temporary files cannot be read back.
     pub(crate) fn survey(
         filter: &'a JobFilter,
         input: usize,
@@ -49,7 +49,7 @@ impl<'a> ChunkFilter<'a> {
         Ok(known)
     }
 
-    /// Notes which ends of flows stay.
+    /// Notes which ends of flows are kept.
     fn look(&mut self, chunk: &Chunk) {
         let mut names = Names::default();
         // Ends beside slices are bound to the slice that begins then, which comes after them at the
@@ -85,7 +85,7 @@ impl<'a> ChunkFilter<'a> {
         }
     }
 
-    /// Leaves in a chunk what stays.
+    /// Removes from a chunk what is not kept.
     pub(crate) fn apply(&self, chunk: &mut Chunk) {
         let mut names = Names::default();
         let stays: Vec<bool> = (0..chunk.slices.track.len())
@@ -140,7 +140,7 @@ impl<'a> ChunkFilter<'a> {
     }
 }
 
-/// What names say of their events, looked up once in a chunk.
+/// What names say about their events, looked up once per chunk.
 #[derive(Default)]
 struct Names(HashMap<StringId, Named, FixedState>);
 
@@ -150,7 +150,7 @@ impl Names {
     }
 }
 
-/// Which tracks are those of devices: these themselves, and what is drawn below them.
+/// Which tracks belong to devices: the devices themselves, and everything drawn below them.
 fn on_device(tracks: &[Track]) -> Vec<bool> {
     let mut found: Vec<bool> = Vec::with_capacity(tracks.len());
     for track in tracks {
@@ -161,8 +161,8 @@ fn on_device(tracks: &[Track]) -> Vec<bool> {
     found
 }
 
-/// Ends of flows that are held; further flows are left out, and counted.
+/// Most ends of flows held; further flows are left out, and counted.
 const FLOWS_MAX: usize = 1 << 22;
-/// About what an event and a value take in an output: the attempt before says how much it is.
+/// Approximate size of an event or value in an output: the previous attempt gives the total.
 const EVENT_BYTES: usize = 96;
 const VALUE_BYTES: usize = 16;

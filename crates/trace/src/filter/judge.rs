@@ -49,7 +49,7 @@ enum Judged {
     Short,
 }
 
-/// What was judged in the present attempt.
+/// Counts of the present attempt.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     events: u64,
@@ -92,18 +92,18 @@ impl JobFilter {
         })
     }
 
-    /// As [`Self::take`], of an event whose times are on the reference clock, ns.
+    /// As [`Self::take`], for an event whose times are on the reference clock, ns.
     pub(super) fn take_mapped(&self, input: usize, start_ns: i64, end_ns: i64, seen: &Seen) -> bool {
         self.count(self.judge_mapped(input, start_ns, end_ns, seen), end_ns - start_ns, seen.bytes)
     }
 
-    /// As [`Self::wants`], of an event whose times are on the reference clock, ns.
+    /// As [`Self::wants`], for an event whose times are on the reference clock, ns.
     pub(super) fn wants_mapped(&self, input: usize, start_ns: i64, end_ns: i64, seen: &Seen) -> bool {
         matches!(self.judge_mapped(input, start_ns, end_ns, seen), Judged::Stays | Judged::Protected)
     }
 
-    /// Whether a moment of the output, on the reference clock, is within the span; what is put
-    /// beside the traces is only asked this.
+    /// Whether a moment of the output, on the reference clock, is within the span; the only
+    /// criterion for what is added to the traces.
     pub(crate) fn is_within_ns(&self, start_ns: i64, end_ns: i64) -> bool {
         self.span_ns.is_none_or(|span| reaches_into(span, start_ns, end_ns))
     }
@@ -125,7 +125,7 @@ impl JobFilter {
     /// Omits more after an output of this many bytes was too large.
     ///
     /// # Errors
-    /// [`Error::Request`] where what stays in any case is too large.
+    /// [`Error::Request`] if what must be kept is too large.
     pub(crate) fn narrow(&self, bytes: u64) -> Result<(), Error> {
         let narrowed = self.budget.as_ref().and_then(|budget| budget.borrow_mut().narrow(bytes));
         if narrowed.is_some() && self.attempts.get() < ATTEMPTS_MAX {
@@ -139,7 +139,7 @@ impl JobFilter {
         Err(Error::Request { problem })
     }
 
-    /// What was left out.
+    /// Reports what was omitted.
     pub(crate) fn report(&self) -> FilterReport {
         let Counts { events, outside, of_other_kinds, too_short, half_flows, unjudged, bytes, .. } =
             *self.counts.borrow();
@@ -203,7 +203,7 @@ impl JobFilter {
         }
     }
 
-    /// Counts an event; whether it stays.
+    /// Counts an event; returns whether it is kept.
     fn count(&self, judged: Judged, length_ns: i64, bytes: u64) -> bool {
         let mut counts = self.counts.borrow_mut();
         counts.events += 1;
@@ -331,7 +331,7 @@ fn reaches_into([from, to]: [i64; 2], start: i64, end: i64) -> bool {
     if start == end { (from..=to).contains(&start) } else { start < to && end > from }
 }
 
-/// Parts of a trace that are held: 256 MB.
+/// Most parts of a trace held: 256 MB.
 const PARTS_MAX: u64 = 1 << 24;
 /// Attempts at an output of the right size; the second one fits as a rule.
 const ATTEMPTS_MAX: u32 = 6;

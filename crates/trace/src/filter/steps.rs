@@ -17,8 +17,8 @@ use crate::model::Instance;
 /// Start and end of the wanted steps, ns.
 ///
 /// # Errors
-/// [`Error::Request`] where the first or the last of them is in no trace; a trace that cannot be
-/// read.
+/// [`Error::Request`] if the first or the last of them is in no trace; an error if a trace cannot
+/// be read.
 pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &LatenessSettings) -> Result<[i64; 2], Error> {
     let mut spans: BTreeMap<i64, [i64; 2]> = BTreeMap::new();
     for of in traces {
@@ -43,7 +43,7 @@ pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &LatenessS
     Ok(joined.unwrap_or_default())
 }
 
-/// Gives number, start and end of each step of a trace, ns on the reference clock.
+/// Passes on number, start and end of each step of a trace, ns on the reference clock.
 fn read(of: &CalibratedTrace, names: &LatenessSettings, step: &mut dyn FnMut(i64, i64, i64)) -> Result<(), Error> {
     let clock = Clock::of(of);
     let parts = &of.trace.facts.collectives;
@@ -75,5 +75,5 @@ fn read(of: &CalibratedTrace, names: &LatenessSettings, step: &mut dyn FnMut(i64
     Ok(())
 }
 
-/// Steps that are held: more than any program runs while it is traced.
+/// Most steps held: more than any program runs while it is traced.
 const STEPS_MAX: usize = 1 << 20;

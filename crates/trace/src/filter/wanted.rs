@@ -80,7 +80,7 @@ impl Ranks {
         self.0.iter().map(|range| 1 + u64::from(*range.end()) - u64::from(*range.start())).sum()
     }
 
-    /// The ranges that none of these ranks is in.
+    /// The ranges that contain none of these ranks.
     pub(crate) fn without_any(&self, ranks: &[u32]) -> Vec<String> {
         let absent = self.0.iter().filter(|range| !ranks.iter().any(|rank| range.contains(rank)));
         absent.map(text_of).collect()
@@ -188,7 +188,7 @@ impl Kinds {
     }
 }
 
-/// By what the patterns say.
+/// Compares the text of the patterns.
 impl PartialEq for Kinds {
     fn eq(&self, other: &Self) -> bool {
         let key = |kinds: &Self| (kinds.collectives, kinds.gpu, kinds.cpu, kinds.steps);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 
-/// The first bytes of a file, `most` of them; the file stands at its beginning afterwards.
+/// The first `most` bytes of a file; the file is back at its beginning afterwards.
 pub(crate) fn head(file: &mut File, most: usize) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(most);
     Read::by_ref(file).take(most as u64).read_to_end(&mut head)?;
@@ -16,5 +16,5 @@ pub(crate) fn is_packed(head: &[u8]) -> bool {
     head.starts_with(&MAGIC)
 }
 
-/// What a gzip file begins with.
+/// First bytes of a gzip file.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];

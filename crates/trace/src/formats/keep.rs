@@ -8,7 +8,7 @@ use crate::model::Picoseconds;
 /// Decides which events of the inputs of a merge are kept. The decision for one event is the same
 /// each time it is asked.
 pub trait EventFilter: std::fmt::Debug {
-    /// What a name says of its event.
+    /// What a name says about its event.
     fn named(&self, name: &str) -> Named;
 
     /// Whether an event of an input stays.
@@ -17,23 +17,23 @@ pub trait EventFilter: std::fmt::Debug {
     /// Whether an event stays, which is counted.
     fn take(&self, input: usize, seen: &Seen) -> bool;
 
-    /// An end of a flow: it stays where both its events do. It is counted.
+    /// Counts an end of a flow, which is kept if both its events are.
     fn take_flow_end(&self, stays: bool) -> bool;
 
-    /// Leaves out an event that does not say how long it lasts.
+    /// Omits an event that does not state its length.
     fn leave_unjudged(&self);
 
-    /// Whether this input is of the traces, and not put beside them.
+    /// Whether this input is one of the traces, rather than added to them.
     fn knows(&self, input: usize) -> bool;
 
-    /// Whether an event on the reference clock is within the span; of what is put beside the traces
-    /// only this is asked.
+    /// Whether an event on the reference clock is within the span; the only criterion for what is
+    /// added to the traces.
     fn is_within(&self, start_ps: Picoseconds, end_ps: Picoseconds) -> bool;
 
     /// Must be called before an output of this many bytes gets its name.
     ///
     /// # Errors
-    /// [`Error::Request`] where nothing is in it, [`Error::OverBudget`] where it is too large.
+    /// [`Error::Request`] if nothing is in it, [`Error::OverBudget`] if it is too large.
     fn accept(&self, bytes: u64) -> Result<(), Error>;
 }
 

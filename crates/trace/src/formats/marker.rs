@@ -9,7 +9,7 @@ use probe_sync_estimate::record::parse_mark_name;
 use super::rank_marker;
 use crate::model::{ClockPair, MarkStamp, MarkToken, PairKind, Picoseconds, TraceFacts};
 
-/// What a name says.
+/// Meaning of a name.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Marker {
     /// The system clock showed this many ns just before.
@@ -23,7 +23,7 @@ pub(crate) enum Marker {
 }
 
 impl Marker {
-    /// What a name is, if it is a marker; `pattern` has a group named `system_ns`.
+    /// Parses a name as a marker; `pattern` has a group named `system_ns`.
     pub(crate) fn of(name: &[u8], pattern: Option<&regex::Regex>) -> Option<Marker> {
         if let Some((token, number)) = parse_mark_name(name) {
             return Some(Marker::Mark(token, number));
@@ -44,7 +44,7 @@ impl Marker {
     }
 }
 
-/// What the markers of a trace say.
+/// The markers of a trace.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     pub(crate) pairs: Vec<ClockPair>,
@@ -78,7 +78,7 @@ impl Stamps {
 }
 
 impl TraceFacts {
-    /// Takes in what markers say; a rank of theirs where the profiler states none.
+    /// Adds the information of markers; their rank only if the profiler states none.
     pub(crate) fn take_stamps(&mut self, stamps: Stamps) {
         self.identity.marked_rank = stamps.rank;
         if let (None, Some((rank, world_size))) = (self.identity.rank, stamps.rank) {

@@ -88,7 +88,7 @@ pub(crate) fn is_kineto(path: &Path) -> bool {
 /// matches neither a format nor an input.
 ///
 /// # Errors
-/// [`Error::Request`] with the endings that fit.
+/// [`Error::Request`] with the matching endings.
 pub(crate) fn refuse_other_ending<'a>(
     format: &dyn TraceFormat,
     output: &Path,

@@ -57,7 +57,7 @@ pub struct MarkBounds {
 }
 
 impl MarkBounds {
-    /// What the map R → S of a trace is off by at its marks; None without marks.
+    /// Error of a trace's map R → S at its marks; `None` without marks.
     pub(super) fn of(brackets: &[Bracket], map: &TimeMap) -> Option<Self> {
         let apart: Vec<f64> =
             brackets.iter().map(|bracket| Ends::of(bracket, bracket.tracer_ps).outside_ns(bracket)).collect();
@@ -73,7 +73,7 @@ impl MarkBounds {
     }
 }
 
-/// What brackets make of R.
+/// The relation of R and S according to brackets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Judged {
     /// No brackets.
@@ -109,7 +109,7 @@ pub(super) fn judge(brackets: &[Bracket]) -> Judged {
     Judged::Steady { ahead_ps }
 }
 
-/// The map that takes `ahead_ps` off, as sure as the brackets are; None without brackets.
+/// The map that subtracts `ahead_ps`, as certain as the brackets are; `None` without brackets.
 pub(super) fn steady(brackets: &[Bracket], ahead_ps: Picoseconds) -> Option<TimeMap> {
     let at = |bracket: &Bracket| bracket.tracer_ps.saturating_sub(ahead_ps);
     let sigmas = sorted(brackets.iter().map(|bracket| Ends::of(bracket, at(bracket)).sigma_ns()));
@@ -126,7 +126,7 @@ pub(super) fn steady(brackets: &[Bracket], ahead_ps: Picoseconds) -> Option<Time
     TimeMap::new(&[Segment { knots, before: outside, after: outside, ..Segment::default() }]).ok()
 }
 
-/// A time minus the readings around it, ns: what it may be wrong by.
+/// A time minus the readings around it, ns: its possible error.
 #[derive(Copy, Clone)]
 struct Ends {
     least_ns: f64,
@@ -139,7 +139,7 @@ impl Ends {
         Self { least_ns: since(bracket.after_ns), most_ns: since(bracket.before_ns) }
     }
 
-    /// By how much it is out of the bracket; 0 within.
+    /// Distance from the bracket; 0 within.
     fn outside_ns(self, bracket: &Bracket) -> f64 {
         let by = self.least_ns.max(-self.most_ns);
         if by > slack_ps(bracket) as f64 * 1e-3 { by } else { 0.0 }
@@ -155,7 +155,7 @@ impl Ends {
     }
 }
 
-/// By how much a stamp may be out of its bracket in the file and was not when it was made.
+/// How far a stamp may be outside its bracket in the file due to rounding.
 fn slack_ps(bracket: &Bracket) -> Picoseconds {
     bracket.unit_ps.max(PS_PER_NS)
 }

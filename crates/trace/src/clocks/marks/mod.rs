@@ -99,7 +99,7 @@ fn is_of_one(one: &MarksHeader, other: &MarksHeader) -> bool {
     one.rank == other.rank && one.node_id == other.node_id
 }
 
-/// A process's stamps by number; None for a number that is there twice, at two times.
+/// A process's stamps by number; `None` for a number that occurs twice, at two times.
 type Stamps = BTreeMap<u64, Option<MarkStamp>>;
 
 fn by_process(marks: &[MarkStamp]) -> BTreeMap<MarkToken, Stamps> {
@@ -111,7 +111,7 @@ fn by_process(marks: &[MarkStamp]) -> BTreeMap<MarkToken, Stamps> {
     found
 }
 
-/// What a file says of a trace's marks.
+/// What a file says about a trace's marks.
 #[derive(Debug)]
 struct Found {
     header: MarksHeader,

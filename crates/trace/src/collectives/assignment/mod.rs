@@ -32,16 +32,16 @@ use crate::model::Picoseconds;
 pub(super) struct Handle {
     /// Its process.
     pub(super) process: usize,
-    /// Of which no other process of the communicator is: the process's rank in the job.
+    /// The process's rank in the job, unique among the processes of the communicator.
     pub(super) job_rank: u32,
-    /// Its process's rank in it, and how many ranks it has.
+    /// Rank of its process in it, and its number of ranks.
     pub(super) rank: u32,
     pub(super) size: u32,
-    /// When it was made, on its process's own clock.
+    /// When it was created, on its process's own clock.
     pub(super) made: Option<(Picoseconds, Picoseconds)>,
     /// The same on a clock that is known by its number, widened by how far that may be off.
     pub(super) seen: Option<(u32, Picoseconds, Picoseconds)>,
-    /// The first collectives in it, as numbers of kinds; None where some may be missing.
+    /// The first collectives in it, as numbers of kinds; `None` if some may be missing.
     pub(super) uses: Option<Rc<[u32]>>,
 }
 
@@ -67,7 +67,7 @@ impl Handle {
     }
 }
 
-/// What is certain, and what is not.
+/// Certain and uncertain assignments.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Assignment {
     /// Handles of one communicator, in order of rank, all of its ranks.
@@ -76,7 +76,7 @@ pub(super) struct Assignment {
     pub(super) open: Vec<Vec<usize>>,
 }
 
-/// Solves for the communicators of all handles.
+/// Determines the communicators of all handles.
 pub(super) fn assign(handles: &[Handle]) -> Assignment {
     let all: Vec<usize> = (0..handles.len()).collect();
     let ranks = handles.iter().map(|handle| handle.job_rank).collect::<BTreeSet<_>>().len() as u32;
@@ -132,7 +132,7 @@ impl Known<'_> {
         self.groups.push(group);
     }
 
-    /// Makes certain what has one solution, until nothing moves.
+    /// Fixes everything that has one solution, until nothing changes.
     fn solve(&mut self, classes: &mut [Class<'_>]) {
         // Ends: each turn but the last makes a communicator certain.
         loop {
@@ -152,8 +152,8 @@ impl Known<'_> {
         group.iter().find(own).is_some_and(|own| handles[*own].precedes(&handles[handle]))
     }
 
-    /// Whether two handles cannot be one by what certain communicators say of their clocks: the
-    /// calls that made them ran at different times since.
+    /// Whether two handles cannot be the same according to what certain communicators say about
+    /// their clocks: the calls that created them ran at different times.
     fn are_apart(&self, one: usize, two: usize) -> bool {
         let (Some(one), Some(two)) = (self.handles[one].seen, self.handles[two].seen) else { return false };
         self.instants.iter().any(|instants| {
@@ -166,8 +166,8 @@ impl Known<'_> {
         })
     }
 
-    /// Whether two handles cannot be one: a communicator of both processes comes before one of them
-    /// and after the other.
+    /// Whether two handles cannot be the same: a communicator of both processes comes before one of
+    /// them and after the other.
     fn crosses(&self, one: usize, two: usize) -> bool {
         let handles = self.handles;
         let of = |handle: usize| self.by_process.get(&handles[handle].process).into_iter().flatten();
@@ -215,7 +215,7 @@ impl<'a> Class<'a> {
         by_rank.iter().all(|places| places.len() == by_rank[0].len())
     }
 
-    /// None where there are more handles than are looked at.
+    /// `None` if there are more handles than the limit.
     fn new(handles: &'a [Handle], mut members: Vec<usize>) -> Option<Self> {
         if members.len() > HANDLES_MAX {
             return None;
@@ -292,7 +292,7 @@ impl<'a> Class<'a> {
         }
     }
 
-    /// Handles that are not certain and hang together, in order of rank.
+    /// Connected components of uncertain handles, in order of rank.
     fn components(&self) -> Vec<Vec<usize>> {
         let mut seen = self.done.clone();
         let mut found = Vec::new();
@@ -318,7 +318,7 @@ impl<'a> Class<'a> {
         found
     }
 
-    /// Makes certain what has one solution.
+    /// Fixes everything that has one solution.
     fn solve(&mut self, known: &mut Known<'_>) {
         for component in self.components() {
             let by_rank = self.by_rank(&component);
@@ -371,8 +371,8 @@ struct Search<'a, 'b> {
 }
 
 impl Search<'_, '_> {
-    /// Gives the handles of a rank, from the `next` one on, to communicators that have nobody of
-    /// this rank yet.
+    /// Assigns the handles of a rank, from the `next` one on, to communicators without a member of
+    /// this rank.
     fn rank(&mut self, rank: usize, next: usize, taken: &mut Vec<bool>) {
         self.steps += 1;
         if self.found.len() > 1 || self.steps > STEPS_MAX {
@@ -412,8 +412,8 @@ impl Search<'_, '_> {
         self.class.handles[self.class.members[place]].process
     }
 
-    /// Whether a handle can be of a communicator with those that are in it, beside the others as
-    /// they are.
+    /// Whether a handle can share a communicator with its present members, given the others as they
+    /// are.
     fn goes(&self, place: usize, group: usize) -> bool {
         let Class { handles, members, .. } = self.class;
         if !self.groups[group].iter().all(|other| self.class.has(place, *other)) {
@@ -431,11 +431,11 @@ impl Search<'_, '_> {
     }
 }
 
-/// Clocks of two hosts run apart by one part in so many at most: 500 ppm.
+/// Largest rate difference between clocks of two hosts, one part in this many: 500 ppm.
 const RATE: Picoseconds = 2_000;
 /// Communicators that relate clocks.
 const INSTANTS_MAX: usize = 32;
-/// Handles of one size that are looked at together.
+/// Most handles of one size that are examined together.
 const HANDLES_MAX: usize = 1 << 12;
 /// Steps that narrowing may take, in handles cubed: some seconds.
 const TURNS_COST: usize = 2_000_000_000;

@@ -413,7 +413,7 @@ fn allowed_ns(end: &Instant<'_>, start: &Instant<'_>, deviations: f64) -> f64 {
     deviations * sigma_ns + end.time.early_by_ns
 }
 
-/// Sorts the broken edges and keeps the worst.
+/// Sorts the violated edges and keeps the worst.
 fn trim(report: &mut CheckReport, listed_max: usize) {
     let order = |a: &BrokenEdge, b: &BrokenEdge| {
         a.explained.cmp(&b.explained).then(b.by_ns.total_cmp(&a.by_ns)).then(a.end_ns.cmp(&b.end_ns))

@@ -38,7 +38,7 @@ pub(super) fn buckets<'a>(nodes: &'a [NodeCollectives<'a>]) -> BTreeMap<Key<'a>,
 }
 
 impl Lanes {
-    /// Parts of all lanes.
+    /// Number of parts of all lanes.
     pub(super) fn parts(&self) -> u64 {
         self.0.values().map(|(_, parts)| parts).sum()
     }
@@ -48,7 +48,7 @@ impl Lanes {
         self.0.keys().copied()
     }
 
-    /// Every lane with the numbers of its labels, and how many parts it has.
+    /// Every lane with the numbers of its labels, and its number of parts.
     pub(super) fn labels(&self) -> impl Iterator<Item = ((usize, Option<Device>), &[u32], u64)> {
         self.0.iter().map(|(lane, (labels, parts))| (*lane, &labels[..], *parts))
     }
@@ -61,7 +61,7 @@ impl Lanes {
         places
     }
 
-    /// How many operations a node shows: parts on the lane that has most.
+    /// Number of operations that a node shows: parts on the lane with the most.
     pub(super) fn count(&self, place: usize) -> usize {
         self.labels().filter(|((of, _), ..)| *of == place).map(|(.., parts)| parts as usize).max().unwrap_or(0)
     }
@@ -97,12 +97,12 @@ struct Lane<'a> {
 }
 
 impl<'a> Bucket<'a> {
-    /// The smallest number that is still to come.
+    /// The smallest remaining number.
     pub(super) fn smallest(&self) -> Option<i64> {
         self.lanes.iter().filter_map(|lane| lane.cursor.peek()).map(|part| part.number).min()
     }
 
-    /// All parts of a number, unless they are more than `most`: then some are left.
+    /// All parts of a number, unless there are more than `most`: then some are left.
     pub(super) fn take(&mut self, number: i64, most: usize) -> Option<Vec<Part<'a>>> {
         let mut parts = Vec::new();
         for lane in &mut self.lanes {
@@ -116,8 +116,8 @@ impl<'a> Bucket<'a> {
         Some(parts)
     }
 
-    /// Passes over what is left of a number, after [`Self::take`] gave up: the most on one node,
-    /// and all, those included that were taken.
+    /// Skips the rest of a number, after [`Self::take`] gave up. Returns the most on one node, and
+    /// the total, including those taken.
     pub(super) fn skip(&mut self, number: i64, taken: usize) -> (usize, usize) {
         let (mut most, mut all) = (taken, taken);
         for lane in &mut self.lanes {
@@ -138,12 +138,12 @@ impl<'a> Bucket<'a> {
         places
     }
 
-    /// What the parts are.
+    /// Labels of the parts.
     pub(super) fn labels(&self) -> impl Iterator<Item = &'a Label> {
         self.lanes.iter().flat_map(|lane| lane.labels.iter().copied())
     }
 
-    /// How many operations a node shows, at the beginning: parts on the lane that has most.
+    /// Number of operations that a node shows, at the beginning: parts on the lane with the most.
     pub(super) fn count(&self, place: usize) -> usize {
         self.lanes.iter().filter(|lane| lane.place == place).map(|lane| lane.parts).max().unwrap_or(0)
     }
@@ -155,15 +155,15 @@ impl<'a> Bucket<'a> {
         Bucket { nodes: self.nodes, lanes }
     }
 
-    /// Says which place in the common order the first part of each node has.
+    /// Sets the position in the common order of each node's first part.
     pub(super) fn begin_at(&mut self, firsts: &BTreeMap<u32, u64>) {
         for lane in &mut self.lanes {
             lane.turn = firsts.get(&self.nodes[lane.place].node).copied().unwrap_or(0);
         }
     }
 
-    /// The place in the common order that comes next, its parts, and whether on some lane the part
-    /// after it begins before it has ended; None at the end.
+    /// The next position in the common order, its parts, and whether on some lane the following
+    /// part begins before it has ended; `None` at the end.
     pub(super) fn next_turn(&mut self) -> Option<(u64, Vec<Part<'a>>, bool)> {
         let open = self.lanes.iter().filter(|lane| lane.cursor.peek().is_some());
         let turn = open.map(|lane| lane.turn).min()?;
@@ -177,7 +177,7 @@ impl<'a> Bucket<'a> {
         Some((turn, parts, overlaps))
     }
 
-    /// Passes over all that is left: how many.
+    /// Skips the rest and returns how many there were.
     pub(super) fn drain(&mut self) -> usize {
         let mut passed = 0;
         for lane in &mut self.lanes {
@@ -194,7 +194,7 @@ impl<'a> Bucket<'a> {
     }
 }
 
-/// A part of a node, with what it is.
+/// A part of a node, with its label.
 fn named<'a>(nodes: &'a [NodeCollectives<'a>], node: usize, part: &StoredPart) -> Part<'a> {
     let StoredPart { label, start_ps, end_ps, ordinal, recipients, .. } = *part;
     Part { node, label: nodes[node].parts.label(label), start_ps, end_ps, ordinal, recipients }

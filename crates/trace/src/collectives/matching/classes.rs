@@ -15,8 +15,8 @@ use crate::collectives::NodeCollectives;
 use crate::collectives::groups::Groups;
 use crate::model::{CollectiveKind, Device, GroupKey, Instance, Replicas};
 
-/// How the parts are paired of which only the order is known: learnt once, with clocks as well as
-/// they are known, and used under any time map.
+/// How to pair parts of which only the order is known: learned once, with clocks as well as they
+/// are known, and used with any time map.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairing {
     plans: BTreeMap<BucketKey, Plan>,
@@ -26,7 +26,7 @@ pub(crate) struct Pairing {
 /// Instance, kind and replica groups.
 type BucketKey = (Instance, CollectiveKind, Replicas);
 
-/// What is to be done with a bucket whose parts only their order tells apart.
+/// What to do with a bucket whose parts are distinguished only by their order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
     /// No class is certain.
@@ -36,7 +36,7 @@ pub(super) enum Plan {
     Sets(Vec<BTreeMap<u32, u64>>, BTreeMap<u32, Option<&'static str>>),
 }
 
-/// What a class is known by.
+/// Identity of a class.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassKey {
     group: Option<GroupKey>,
@@ -57,7 +57,7 @@ struct Members<'a> {
 }
 
 impl Pairing {
-    /// Learns it from all parts. Where the clocks are not known, the maps say nothing of nodes on
+    /// Learns it from all parts. If the clocks are unknown, the maps say nothing about nodes on
     /// different ones.
     pub(crate) fn new(nodes: &[NodeCollectives<'_>], options: MatchOptions, clocks_known: bool) -> Self {
         let groups = Groups::new(nodes);
@@ -86,12 +86,12 @@ impl Pairing {
         found
     }
 
-    /// What is to be done with a bucket; None where no two nodes show its class.
+    /// What to do with a bucket; `None` if no two nodes show its class.
     pub(super) fn plan(&self, instance: &Instance, kind: &CollectiveKind, replicas: &Replicas) -> Option<&Plan> {
         self.plans.get(&(instance.clone(), kind.clone(), replicas.clone()))
     }
 
-    /// By what the order of how many pairs of traces is known, in words.
+    /// Evidence for the order of how many pairs of traces, in words.
     pub(crate) fn notes(&self) -> Vec<String> {
         let count = |is: fn(&Proof) -> bool| self.proofs.iter().filter(|proof| is(proof)).count();
         let margin = |proof: &Proof| if let Proof::Pattern(margin) = proof { Some(*margin) } else { None };
@@ -119,7 +119,7 @@ impl Pairing {
         .collect()
     }
 
-    /// Whether some operations were paired though no pairing holds on the clocks: one of these is
+    /// Whether some operations were paired although no pairing holds on the clocks: one of these is
     /// wrong.
     pub(crate) fn is_refuted(&self) -> bool {
         self.proofs.contains(&Proof::LeastBroken)
@@ -135,7 +135,7 @@ impl Pairing {
         self.plans == other.plans
     }
 
-    /// Aligns a class and says what that is for each of its kinds.
+    /// Aligns a class and applies the result to each of its kinds.
     fn align(&mut self, nodes: &[NodeCollectives<'_>], members: &Members<'_>, clocks_known: bool) {
         let (labels, uneven) = members.labels();
         let all = members.kinds.iter().map(|(_, kind, _)| **kind == CollectiveKind::AllToAll).collect();
@@ -202,8 +202,8 @@ fn owned((instance, kind, replicas): (&Instance, &CollectiveKind, &Replicas)) ->
     (instance.clone(), kind.clone(), replicas.clone())
 }
 
-/// The classes of a bucket: none where its parts are told apart otherwise, or nobody else shows
-/// them. Or why none is certain.
+/// The classes of a bucket: none if its parts are distinguished otherwise, or if no other node
+/// shows them. Or why none is certain.
 fn classes_of(
     nodes: &[NodeCollectives<'_>],
     groups: &Groups,
@@ -250,6 +250,6 @@ fn classes_of(
     }
 }
 
-/// A margin that is told; what is beyond says no more.
+/// Largest margin shown; larger ones say no more.
 const MARGIN_TOLD: f64 = 99.0;
 const UNEVEN: &str = "its devices executed it different numbers of times";

@@ -19,7 +19,7 @@ use super::bucket::Lanes;
 use super::operation::Part;
 use crate::model::{Device, Instance, Replicas};
 
-/// How parts of some labels fall into the groups that took part together.
+/// How parts of some labels are divided into groups that took part together.
 pub(super) enum Rule {
     /// Nothing to split: they belong to no program.
     NoProgram,
@@ -57,9 +57,8 @@ impl Rule {
     }
 }
 
-/// All devices of a program together. Whose number a device bears does not matter here, but more
-/// devices than the program has are of two programs, as where hosts that know nothing of each other
-/// all count from 0.
+/// All devices of a program together. Whose numbers the devices bear does not matter here, but more
+/// devices than the program has belong to two programs, as when unrelated hosts all count from 0.
 fn one_mesh(mesh: &[u64], lanes: &Lanes) -> Result<Rule, &'static str> {
     if lanes.devices().count() > mesh.len() { Err(TOO_MANY) } else { Ok(Rule::Mesh) }
 }

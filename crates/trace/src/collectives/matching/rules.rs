@@ -18,7 +18,7 @@ impl Default for MatchOptions {
     }
 }
 
-/// The members of a group, from the event or else from the lists of the ranks that show it, where
+/// The members of a group, from the event or otherwise from the lists of the ranks that show it, if
 /// they agree.
 pub(super) fn members<'c>(
     nodes: &'c [NodeCollectives<'_>],
@@ -53,7 +53,7 @@ pub(super) fn membership(
     }
 }
 
-/// Whether a kind says what follows what.
+/// Whether a kind implies an order.
 pub(super) fn is_ordered(kind: &CollectiveKind) -> bool {
     match kind {
         CollectiveKind::AllToAll | CollectiveKind::FromRoot(Some(_)) | CollectiveKind::ToRoot(Some(_)) => true,
@@ -68,5 +68,5 @@ pub(super) fn is_reduction(signature: &str) -> bool {
     plain.to_ascii_lowercase().contains("allreduce")
 }
 
-/// Parts of one execution or number that are held at once: 400 MB.
+/// Most parts of one execution or number held at once: 400 MB.
 const PARTS_MAX: usize = 1 << 22;

@@ -9,7 +9,7 @@
 
 use super::operation::{Part, same_node};
 
-/// The parts of each turn, in order of node; or why they cannot be told.
+/// The parts of each turn, in order of node; or why they cannot be determined.
 pub(super) fn turns<'a>(parts: &[Part<'a>]) -> Result<Vec<Vec<Part<'a>>>, &'static str> {
     let mut streams: Vec<(usize, Vec<Part<'a>>)> = Vec::new();
     let numbered = parts.iter().all(|part| part.label.device.is_some());
@@ -44,7 +44,7 @@ fn devices(parts: &[Part<'_>]) -> usize {
     sizes.find(|&size| parts.chunks(size).all(overlap)).unwrap_or(1)
 }
 
-/// Whether there is an instant that all have in common.
+/// Whether there is an instant common to all.
 pub(super) fn overlap(parts: &[Part<'_>]) -> bool {
     let latest = parts.iter().map(|part| part.start_ps).max();
     parts.len() < 2 || latest < parts.iter().map(|part| part.end_ps).min()

@@ -29,7 +29,7 @@ impl Dice {
     }
 }
 
-/// What one clock shows more than the true time, ns.
+/// Clock minus true time, ns.
 #[derive(Clone, Debug)]
 struct Ahead {
     offset_ns: f64,
@@ -37,7 +37,7 @@ struct Ahead {
     motion: Motion,
 }
 
-/// What a clock does beside running at its rate; times in seconds.
+/// Motion of a clock in addition to its rate; times in seconds.
 #[derive(Clone, Debug)]
 enum Motion {
     Straight,
@@ -90,12 +90,12 @@ impl Ahead {
         self.offset_ns + 1e3 * self.ppm * time + beside
     }
 
-    /// What it shows, ns; truth began long ago.
+    /// Its reading, ns; truth began long ago.
     fn shows(&self, time: f64) -> i128 {
         T0_NS + (time * 1e9 + self.at(time)).round() as i128
     }
 
-    /// When it showed this, and was ahead by how much. Found by halving, as it never stands still.
+    /// When it showed this, and how far ahead it was. Found by bisection, as it never stops.
     fn when(&self, shown_ns: i64, length: f64) -> f64 {
         let (mut low, mut high) = (-1.0, length + 1.0);
         for _ in 0..100 {
@@ -145,8 +145,8 @@ impl Job {
         with(&nodes, |nodes| from_collectives(nodes, options)).expect("offsets")
     }
 
-    /// Offsets with bounds, those without, and by how much truth lies beyond the bounds where it
-    /// does, ns.
+    /// Number of offsets with bounds and without, and how far the truth is beyond the bounds where
+    /// it is, ns.
     fn judge(&self, found: &CollectiveOffsets) -> (usize, usize, Vec<String>) {
         let (mut bounded, mut without, mut outside) = (0, 0, Vec::new());
         for window in &found.windows {
@@ -196,7 +196,8 @@ fn a_clock_that_swings_by_6_us_in_150_s_is_certainly_where_it_is_said_to_be() {
     }
 }
 
-/// Offsets with bounds and without, of so many jobs of each motion; truth is in all bounds.
+/// Number of offsets with bounds and without, for `count` jobs of each motion; truth is in all
+/// bounds.
 fn jobs(count: u64, ranks: &[usize]) -> [usize; 2] {
     let (mut bounded, mut without) = (0, 0);
     for seed in 0..count {

@@ -127,7 +127,8 @@ impl NodeOffset {
 /// Computes bounds and estimates of every node's clock; `map` of each node leads to its own clock.
 ///
 /// # Errors
-/// When the reference is not among the nodes, or shares no all-to-all operation with any other.
+/// Returns an error if the reference is not among the nodes, or shares no all-to-all operation with
+/// any other.
 pub(crate) fn from_collectives(
     nodes: &[NodeCollectives<'_>],
     options: &OffsetOptions,
@@ -160,7 +161,7 @@ pub(crate) fn from_collectives(
     })
 }
 
-/// What all windows have in common.
+/// Common to all windows.
 struct Solver<'a> {
     nodes: &'a [NodeCollectives<'a>],
     /// Index of the reference among the nodes.
@@ -226,10 +227,10 @@ impl Solver<'_> {
         })
     }
 
-    /// Solves the graph, with the bounds of the edges widened by what the offsets may be wrong by.
-    /// An edge states theta at a time of its source's clock. Which time is the middle of the window
-    /// there, the graph knows only as well as the source's offset; it is wrong by no more than the
-    /// source's interval is wide, and theta by as much times the rate.
+    /// Solves the graph, with the bounds of the edges widened by the possible errors of the
+    /// offsets. An edge states theta at a time of its source's clock. The graph knows the position
+    /// of the window's middle there only as well as the source's offset; its error is at most the
+    /// width of the source's interval, and that of theta this times the rate.
     fn solved(&self, edges: &mut [EdgeAlphaBeta], middle_ns: i64) -> Result<GraphSolution, Error> {
         let first = self.solution(edges, middle_ns, false)?;
         for edge in edges.iter_mut().filter(|edge| edge.src_node_id.index() != self.reference) {
@@ -246,8 +247,7 @@ impl Solver<'_> {
         self.solution(edges, middle_ns, true)
     }
 
-    /// The widths of the nodes' intervals if no clock stepped, ns; infinite where nothing bounds
-    /// them.
+    /// The widths of the nodes' intervals if no clock stepped, ns; infinite if unbounded.
     fn rooms(
         &self,
         edges: &[EdgeAlphaBeta],
@@ -283,7 +283,7 @@ impl Solver<'_> {
     }
 }
 
-/// Adds a note; of more than [`NOTES_MAX`] only that there are more.
+/// Adds a note; beyond [`NOTES_MAX`] only that there are more.
 fn note(notes: &mut Vec<String>, text: impl FnOnce() -> String) {
     match notes.len() {
         0..NOTES_MAX => notes.push(text()),
@@ -292,7 +292,7 @@ fn note(notes: &mut Vec<String>, text: impl FnOnce() -> String) {
     }
 }
 
-/// Moves the estimates, where they break an operation, to the nearest that break none.
+/// Moves estimates that violate an operation to the nearest ones that violate none.
 fn break_none(found: &mut [NodeOffset], reference: usize, window: &Window) {
     let clock = |(place, node): (usize, &NodeOffset)| {
         let stated = node.sigma_ns.zip(node.drift_sigma_ppm).map(|(offset, drift)| [offset, drift * 1e-6]);
@@ -336,9 +336,9 @@ fn left_out(matching: &Matching, step: u32) -> Vec<String> {
     notes
 }
 
-/// Smallest and largest feasible rate of each node against the reference, ppm: shortest paths over
-/// the pairs' rates, as for offsets. A chain of two rates adds up only to first order; the rest is
-/// below `max_skew`² per pair and added.
+/// Smallest and largest feasible rate of each node relative to the reference, ppm: shortest paths
+/// over the pairs' rates, as for offsets. A chain of two rates adds up only to first order; the
+/// rest is below `max_skew`² per pair and added.
 fn drift_bounds(nodes: usize, reference: usize, edges: &[EdgeAlphaBeta], max_skew: f64) -> Vec<[f64; 2]> {
     let mut high = vec![max_skew; nodes];
     let mut low = vec![-max_skew; nodes];
@@ -367,7 +367,7 @@ fn drift_bounds(nodes: usize, reference: usize, edges: &[EdgeAlphaBeta], max_ske
     (0..nodes).map(|node| if node == reference { [0.0; 2] } else { [low[node] * 1e6, high[node] * 1e6] }).collect()
 }
 
-/// What is known of a node. `room_ns` is the width of its interval if no clock stepped.
+/// The result for a node. `room_ns` is the width of its interval if no clock stepped.
 fn offset(estimate: &NodeEstimate, room_ns: f64, node: &NodeCollectives<'_>, drift_bounds_ppm: [f64; 2]) -> NodeOffset {
     let finite = |value: f64| (estimate.reachable && value.is_finite()).then_some(value);
     let (low, high) = (finite(estimate.bound_lo_ns), finite(estimate.bound_hi_ns));

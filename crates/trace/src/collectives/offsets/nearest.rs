@@ -46,8 +46,8 @@ impl Clock {
         (from_middle as f64 - self.offset_ns) / (1.0 + self.rate)
     }
 
-    /// Moves a time of this clock that is `x` from the middle by about `step · weight(x)` on the
-    /// reference's.
+    /// Moves a time of this clock at distance `x` from the middle by about `step · weight(x)` on
+    /// the reference's.
     fn shift(&mut self, x: f64, step: f64) {
         self.offset_ns -= step * self.sigma[0] * self.sigma[0];
         self.rate -= step * x * self.sigma[1] * self.sigma[1];
@@ -58,8 +58,8 @@ impl Clock {
     }
 }
 
-/// Moves the clocks until no operation is broken; None where they cannot be, or not in the time
-/// that this is worth. Places without a clock are left out of every operation.
+/// Moves the clocks until no operation is violated; `None` if that is impossible, or takes too much
+/// time. Places without a clock are left out of every operation.
 pub(super) fn nearest<'a>(
     mut clocks: Vec<Option<Clock>>,
     operations: &(impl Iterator<Item = (&'a Order, &'a [Visit])> + Clone),
@@ -81,7 +81,8 @@ pub(super) fn nearest<'a>(
     None
 }
 
-/// Moves the clocks onto the orders of one operation that are broken; whether any was.
+/// Moves the clocks to satisfy the violated orders of one operation; returns whether any was
+/// violated.
 fn satisfy(clocks: &mut [Option<Clock>], order: &Order, stays: &[Visit], middle_ns: i64, work: &mut usize) -> bool {
     let begins = |visit: &&Visit| match order {
         Order::AllToAll | Order::To(_) => true,
@@ -140,12 +141,12 @@ fn latest_two<'a>(
     latest
 }
 
-/// What is broken is moved so far beyond its edge that rounding to ns does not break it again, and
-/// that the search ends.
+/// Margin beyond the edge when something violated is moved, so that rounding to ns does not violate
+/// it again, and that the search ends.
 const MARGIN_NS: f64 = 10.0;
 /// Passes over all operations.
 const SWEEPS_MAX: usize = 1000;
-/// Stays looked at in all passes: some seconds.
+/// Most stays examined in all passes: some seconds.
 const WORK_MAX: usize = 200_000_000;
 
 #[cfg(test)]
@@ -156,8 +157,8 @@ mod tests {
         Visit { node, start, end }
     }
 
-    /// The offsets and rates, ppm, that come of these, with 1 µs and 10 ppm of uncertainty; node 0
-    /// is the reference.
+    /// The resulting offsets and rates, ppm, with 1 µs and 10 ppm of uncertainty; node 0 is the
+    /// reference.
     fn moved(clocks: &[(f64, f64)], operations: &[(Order, Vec<Visit>)]) -> Option<Vec<(f64, f64)>> {
         let sigma = |node: usize| if node == 0 { [0.0; 2] } else { [1000.0, 10e-6] };
         let clock = |(node, (offset, ppm)): (usize, &(f64, f64))| Some(Clock::new(*offset, ppm * 1e-6, sigma(node)));

@@ -2,7 +2,7 @@
 
 use super::super::matching::{MatchOptions, Operation};
 
-/// What may be assumed about the clocks.
+/// Assumptions about the clocks.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct OffsetOptions {
     /// How cautiously to pair.
@@ -17,7 +17,7 @@ pub(crate) struct OffsetOptions {
     pub half: Option<Half>,
 }
 
-/// Half of the operations, so that those of the other half can be judged by what was learnt.
+/// Half of the operations, so that the other half can be judged by the result.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     One,

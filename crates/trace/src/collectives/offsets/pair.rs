@@ -30,10 +30,10 @@ use probe_sync_time::{Edge, StampSource, Timestamp};
 use super::options::OffsetOptions;
 use super::used::Visit;
 
-/// The line of a pair, and what was noticed about its clocks.
+/// The line of a pair, and findings about its clocks.
 pub(super) struct Fitted {
     pub(super) line: EdgeAlphaBeta,
-    /// The interval of beta if no clock stepped, ns; None where stamps prove that one did, or
+    /// The interval of beta if no clock stepped, ns; `None` if timestamps prove that one did, or
     /// changed its rate by more than is assumed.
     pub(super) unstepped: Option<[f64; 2]>,
 }
@@ -70,7 +70,7 @@ pub(super) fn stays(visits: &[Vec<Visit>], source: usize, destination: usize) ->
     visits.iter().filter_map(|stays| Some([stay(stays, source)?, stay(stays, destination)?])).collect()
 }
 
-/// Fits a pair; None where it shares no operation. `fences` are those of the source's and of the
+/// Fits a pair; `None` if it shares no operation. `fences` are those of the source's and of the
 /// destination's clock, see [`super::windows`].
 pub(super) fn fit(edge: Edge, stays: &[[Visit; 2]], fences: [[i64; 2]; 2], options: &OffsetOptions) -> Option<Fitted> {
     let first = stays.iter().map(|[source, _]| source.start).min()?;
@@ -106,7 +106,7 @@ pub(super) fn fit(edge: Edge, stays: &[[Visit; 2]], fences: [[i64; 2]; 2], optio
     Some(Fitted { line, unstepped })
 }
 
-/// The extremes of all lines that some stays allow; None without any.
+/// The extremes of all lines that some stays allow; `None` without any.
 fn extremes(edge: Edge, stays: &[[Visit; 2]], middle_ns: i64, options: &OffsetOptions) -> Option<EdgeAlphaBeta> {
     let at = Timestamp::from_ns;
     let room = |time_ns: i64| {
@@ -148,8 +148,8 @@ fn around(one: &EdgeAlphaBeta, other: &EdgeAlphaBeta) -> EdgeAlphaBeta {
 
 /// The line through E_j − E_i over E_i: beta in ns at the midpoint, alpha, and their covariance.
 /// Least squares, reweighted by w = 1/(1 + (r/s)²) with s from the median |r|, as a stay that one
-/// node alone prolonged says nothing; alpha is held near zero by a prior, since seconds of
-/// collectives cannot see ppm and crystals of servers differ by tens of them.
+/// node alone prolonged says nothing; a prior keeps alpha near zero, since seconds of collectives
+/// cannot resolve ppm and crystals of servers differ by tens of them.
 pub(super) fn ends(points: &[[Visit; 2]], midpoint_ns: i64, margin_ns: f64) -> (f64, f64, [f64; 3]) {
     let mut base: Vec<i64> = points.iter().map(|[source, destination]| destination.end - source.end).collect();
     let middle = base.len() / 2;
@@ -186,5 +186,5 @@ const DRIFT_PRIOR: f64 = 50e-6;
 /// Rounds of reweighting in `ends`; it settles in five or so.
 const REWEIGHTINGS: usize = 10;
 
-/// Ends scatter by at least this share of the margin, whatever a few of them say.
+/// Smallest assumed scatter of ends, as a share of the margin, whatever a few of them say.
 const SCATTER_MIN: f64 = 0.1;

@@ -68,7 +68,7 @@ impl CollectiveOffsets {
         )
     }
 
-    /// How wide the bounds are in the worst window, where there are several.
+    /// Width of the bounds in the worst window, if there are several.
     fn elsewhere(&self) -> String {
         if self.windows.len() < 2 {
             return String::new();

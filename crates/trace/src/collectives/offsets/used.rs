@@ -16,18 +16,18 @@ pub(super) struct Visit {
     pub(super) end: i64,
 }
 
-/// The operations that are used: all, or evenly spread ones where all would not fit into memory.
-/// Bounds stay certain with fewer of them; they only get wider.
+/// The operations used: all, or evenly spread ones if all would not fit into memory. Bounds remain
+/// certain with fewer of them; they only become wider.
 pub(super) struct Used {
-    /// Stays that are held at most.
+    /// Most stays held.
     pub(super) most: usize,
     pub(super) visits: Vec<Vec<Visit>>,
-    /// Operations that order less; what would not fit into memory is left out.
+    /// Operations that imply less order; those that would not fit into memory are left out.
     pub(super) directed: Vec<Ordered>,
     held_directed: usize,
     pub(super) held: usize,
     pub(super) seen: usize,
-    /// Every so many-th is used, as a power of two.
+    /// One in this many is used, a power of two.
     pub(super) step: u32,
 }
 
@@ -63,14 +63,14 @@ impl Used {
     }
 }
 
-/// Who must not end before whom has begun, and everybody's stay.
+/// Which ranks must not end before which have begun, and all stays.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered {
     pub(super) order: Order,
     pub(super) stays: Vec<Visit>,
 }
 
-/// The stays of an operation's nodes; None where a time is out of range.
+/// The stays of an operation's nodes; `None` if a time is out of range.
 fn visits(nodes: &[NodeCollectives<'_>], operation: &Operation<'_>) -> Option<Vec<Visit>> {
     let mut found: BTreeMap<usize, (Picoseconds, Picoseconds)> = BTreeMap::new();
     for part in &operation.parts {
@@ -95,5 +95,5 @@ fn bounded(ns: i128) -> Option<i64> {
 /// i64.
 const TIME_MAX_NS: u64 = 1 << 62;
 
-/// Stays that are held at most: 100 MB.
+/// Most stays held: 100 MB.
 pub(super) const VISITS_MAX: usize = 1 << 22;

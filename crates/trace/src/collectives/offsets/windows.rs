@@ -19,9 +19,8 @@ pub(super) struct Window {
     pub(super) directed: Vec<Ordered>,
 }
 
-/// Distributes the operations over windows of equal length on the reference's clock. Returns the
-/// first start and the last end there as well, and None where the reference takes part in no
-/// operation.
+/// Distributes the operations over windows of equal length on the reference's clock. Also returns
+/// the first start and the last end there, and `None` if the reference takes part in no operation.
 pub(super) fn cut(used: Used, nodes: usize, reference: usize) -> Option<([i64; 2], Vec<Window>)> {
     let Used { visits, directed, .. } = used;
     let span = span(&visits, reference)?;
@@ -60,8 +59,8 @@ fn span(visits: &[Vec<Visit>], reference: usize) -> Option<[i64; 2]> {
 }
 
 /// For each node a time of its own clock that is certainly not after the moment at which the
-/// reference's clock shows `at_ns`, and one that is certainly not before it. Where no operation
-/// says, they are the ends of all time.
+/// reference's clock shows `at_ns`, and one that is certainly not before it. If no operation tells,
+/// they are the ends of all time.
 pub(super) fn fences(visits: &[Vec<Visit>], nodes: usize, reference: usize, at_ns: i64) -> Vec<[i64; 2]> {
     let mut fences = vec![[i64::MIN, i64::MAX]; nodes];
     fences[reference] = [at_ns; 2];

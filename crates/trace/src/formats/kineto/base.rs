@@ -26,7 +26,7 @@ pub(super) fn quarter_before(time_ps: Picoseconds) -> i64 {
     quarter_before_ns(time_ns)
 }
 
-/// Looks for a file's base; an answer from the file's tail is a guess.
+/// Finds a file's base; a result from the file's tail is a guess.
 pub(super) fn find(path: &Path) -> Result<Option<i64>, Error> {
     let mut document = Document::open(path, &[BASE_KEY])?;
     let mut tail_searched = document.is_gzip();

@@ -28,7 +28,7 @@ use crate::write::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value};
 /// Reads a trace.
 ///
 /// # Errors
-/// Whatever is wrong with the input, with its offset; what `sink` refuses.
+/// Returns an error for anything wrong with the input, with its offset; errors of `sink`.
 pub(super) fn read_chunks(
     path: &Path,
     options: &ChunkOptions,
@@ -65,10 +65,10 @@ pub(super) fn read_chunks(
     Ok(reader.stats)
 }
 
-/// Where in an event what is wrong.
+/// Position of a fault in an event, and the fault.
 type EventFault = (usize, &'static str);
 
-/// What one pass keeps.
+/// State of one pass.
 struct Reader<'a> {
     options: &'a ChunkOptions,
     base_ps: Picoseconds,

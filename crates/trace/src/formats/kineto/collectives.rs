@@ -102,7 +102,7 @@ impl Collector {
         }
     }
 
-    /// Looks at an event that lasts.
+    /// Processes an event with a duration.
     #[inline]
     pub(super) fn look(
         &mut self,
@@ -132,7 +132,7 @@ impl Collector {
         }
     }
 
-    /// All collectives on absolute times, and the groups that their events named.
+    /// Returns all collectives on absolute times, and the groups that their events named.
     pub(super) fn finish(
         mut self,
         base_ps: Picoseconds,
@@ -190,7 +190,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Keeps an event that is the operation itself, by what its args state.
+    /// Keeps an event that is the operation itself, according to its args.
     fn stated(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
         let stated = params(bytes, &spans.args)?.stated;
         let called = || kernel_name(&text(&bytes[spans.name.clone()]));
@@ -255,8 +255,8 @@ impl Collector {
     }
 }
 
-/// To whom an exchange of lists sends: a tensor for each rank, whose dimensions are given. A single
-/// tensor is divided, and by which sizes is not in the trace.
+/// Recipients of an exchange of lists: one tensor for each rank, whose dimensions are given. A
+/// single tensor is divided, and the trace does not contain the sizes.
 fn list_recipients(dims: &[u8]) -> Recipients {
     match serde_json::from_slice::<Vec<Vec<u64>>>(dims) {
         Ok(tensors) if tensors.len() > 1 && tensors.iter().flatten().all(|size| *size > 0) => Recipients::All,
@@ -271,7 +271,7 @@ fn enclosing(calls: &[Call], track: u64, send: bool, start: Picoseconds) -> Opti
     (call.track == track && call.send == send && start <= call.end_ps).then_some(call)
 }
 
-/// The job's rank of a group's member, where all groups of this rank that are large enough agree on
+/// The job's rank of a group's member, if all groups of this rank that are large enough agree on
 /// it.
 fn global_rank(member: u32, rank: Option<u32>, groups: &[GroupKey]) -> Option<u32> {
     let mut found = None;
@@ -345,7 +345,7 @@ fn kernel_name(full: &str) -> String {
     full.split('(').next().unwrap_or(full).to_owned()
 }
 
-/// Sends and receives that are held until the end of the file; what comes after is counted.
+/// Most sends and receives held until the end of the file; further ones are counted.
 const MESSAGES_MAX: usize = 500_000;
 /// Operations of which is remembered when they were issued.
 const ISSUES_MAX: usize = 1 << 21;

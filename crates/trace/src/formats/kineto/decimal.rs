@@ -24,7 +24,7 @@ impl Decimal {
     }
 }
 
-/// Reads a JSON number of microseconds; `None` where it is no number or no conceivable time.
+/// Parses a JSON number of microseconds; `None` if it is not a number or not a conceivable time.
 #[inline]
 pub(super) fn parse(text: &[u8]) -> Option<Decimal> {
     let (negative, digits) = match text {
@@ -51,7 +51,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Decimal> {
 
 /// Appends `ps` as microseconds: three digits after the point, or six if `fine`.
 ///
-/// Unless `fine`, `ps` is a whole number of nanoseconds.
+/// Unless `fine`, `ps` is an integer number of nanoseconds.
 #[inline]
 pub(super) fn write(out: &mut Vec<u8>, ps: Picoseconds, fine: bool) {
     if ps < 0 {
@@ -80,7 +80,7 @@ pub(super) fn write(out: &mut Vec<u8>, ps: Picoseconds, fine: bool) {
     out.extend_from_slice(&digits[..width]);
 }
 
-/// Appends a whole number.
+/// Appends an integer.
 #[inline]
 pub(super) fn write_integer(out: &mut Vec<u8>, value: u128) {
     let mut digits = [0_u8; 40];
@@ -177,10 +177,11 @@ fn finish(negative: bool, mantissa: u128, fraction: u32, scale: i64) -> Option<D
     Some(Decimal { ps, fraction, inexact: lost })
 }
 
-/// Beyond this no value is a time: 10^24 ps are 31 700 years. It keeps every later sum far from
+/// Values above this are not times: 10^24 ps are 31 700 years. It keeps every later sum far from
 /// overflow.
 const LARGEST: u128 = 1_000_000_000_000_000_000_000_000;
-/// More digits than this are refused: no writer of times has them, and 10^38 is what `u128` holds.
+/// Numbers with more digits are refused: no writer of times has them, and 10^38 is what `u128`
+/// holds.
 const DIGITS_MAX: u32 = 38;
 /// Powers of ten for the usual scales.
 const POWERS: [u128; 13] = [

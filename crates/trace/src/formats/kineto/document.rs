@@ -48,9 +48,9 @@ pub(super) struct Event<'a> {
     pub(super) lead: &'a [u8],
     /// From brace to brace.
     pub(super) bytes: &'a [u8],
-    /// Where its members are, in `bytes`.
+    /// Positions of its members in `bytes`.
     pub(super) spans: EventSpans,
-    /// Where it begins in the file.
+    /// Position in the file.
     pub(super) offset: u64,
 }
 
@@ -117,7 +117,7 @@ impl Document {
         self.source.is_gzip()
     }
 
-    /// How much of the file has been handed out.
+    /// How much of the file has been returned.
     pub(super) fn position(&self) -> u64 {
         self.origin + self.start as u64
     }
@@ -280,7 +280,7 @@ impl Document {
         Ok(Item::Close(self.take(blank)))
     }
 
-    /// Runs `step` on what is there, with more and more of the file until it is satisfied.
+    /// Runs `step` on the available data, with more and more of the file until it succeeds.
     #[inline]
     fn attempt<T>(
         &mut self,
@@ -361,7 +361,7 @@ impl Document {
 }
 
 impl Nested {
-    /// Goes through `bytes`: how many belong to the value, and whether it ended.
+    /// Goes through `bytes`; returns how many belong to the value, and whether it ended.
     fn advance(&mut self, bytes: &[u8]) -> Result<(usize, bool), Fault> {
         let mut at = 0;
         while at < bytes.len() {
@@ -401,9 +401,9 @@ impl Nested {
     }
 }
 
-/// How much is read at a time; it fits into a core's own cache.
+/// Size of a read; it fits into a core's own cache.
 const BUFFER_START: usize = 512 << 10;
-/// What has no end within this many bytes is refused, white space included.
+/// Anything without an end within this many bytes is refused, including white space.
 pub(super) const BUFFER_MAX: usize = 32 << 20;
 /// What some editors put before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -414,7 +414,7 @@ const EVENTS: &[u8] = b"traceEvents";
 mod tests {
     use super::*;
 
-    /// Every item of a text, and the text put together again.
+    /// Every item of a text, and the text reassembled.
     fn walk(text: &[u8]) -> Result<Vec<u8>, Error> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.json");

@@ -19,7 +19,7 @@ impl Edits {
         self.scratch.clear();
     }
 
-    /// Puts what `write` appends in the place of `span`; an empty span inserts.
+    /// Replaces `span` by what `write` appends; an empty span inserts.
     #[inline]
     pub(super) fn replace(&mut self, span: Range<usize>, write: impl FnOnce(&mut Vec<u8>)) {
         let from = self.scratch.len();
@@ -27,7 +27,7 @@ impl Edits {
         self.list.push((span, from..self.scratch.len()));
     }
 
-    /// Appends `bytes` to `out`, changed.
+    /// Appends `bytes` to `out`, with the changes.
     #[inline]
     pub(super) fn apply(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.list.sort_by_key(|(span, _)| span.start);

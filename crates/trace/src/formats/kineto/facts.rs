@@ -93,13 +93,13 @@ impl Wrapped {
         }
     }
 
-    /// When the recording ended, where such a length surely wrapped around.
+    /// When the recording ended, if such a length certainly wrapped around.
     fn proven(&self) -> Option<Picoseconds> {
         let (stopped_ps, last_ps) = self.stopped_ps.zip(self.last_ps)?;
         (last_ps > stopped_ps + Reach::AFTER_PS).then_some(stopped_ps)
     }
 
-    /// What to tell of those that are kept.
+    /// A note about those that are kept.
     fn note(&self) -> Option<String> {
         (self.events > 0).then(|| {
             format!(
@@ -110,7 +110,7 @@ impl Wrapped {
     }
 }
 
-/// What one pass collects.
+/// State of one pass.
 struct Reader<'a> {
     options: &'a FactOptions,
     base_ns: Option<i64>,
@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Keeps the event if its name carries a time or a rank; whether it does.
+    /// Keeps the event if its name contains a time or a rank; returns whether it does.
     #[inline]
     fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Decimal) -> bool {
         let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return false };
@@ -358,7 +358,7 @@ fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
         || &bytes[spans.name.clone()] == b"\"Record Window End\""
 }
 
-/// What the root says of the trace.
+/// What the root states about the trace.
 const ASKED: &[&[u8]] = &[BASE_KEY, b"distributedInfo", b"host_name", ALIGNED_TO.as_bytes(), ALIGNED_SIGMA.as_bytes()];
 /// No key that is asked for is longer.
 const KEY_MAX: usize = 32;

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::formats::{EventFilter, Named, Seen};
 use crate::model::{Picoseconds, Reach};
 
-/// What stays of one input.
+/// What is kept of one input.
 pub(super) struct Kept<'a> {
     filter: &'a dyn EventFilter,
     input: usize,
@@ -56,7 +56,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Looks at an event of the first pass.
+    /// Processes an event of the first pass.
     pub(super) fn look(&mut self, bytes: &[u8], spans: &EventSpans) {
         let name = &bytes[spans.name.clone()];
         if words::category(&bytes[spans.cat.clone()]) != b"kernel"
@@ -71,7 +71,7 @@ impl<'a> Kept<'a> {
     /// Scans the input for the ends of its flows.
     ///
     /// # Errors
-    /// Whatever is wrong with the input, with its offset.
+    /// Returns an error for anything wrong with the input, with its offset.
     pub(super) fn survey(&mut self, path: &Path, base_ns: Option<i64>) -> Result<(), Error> {
         self.base_ps = i128::from(base_ns.unwrap_or(0)) * 1000;
         if !self.filter.knows(self.input) {
@@ -89,7 +89,7 @@ impl<'a> Kept<'a> {
         Ok(())
     }
 
-    /// Notes an end of a flow that stays, or the slice that it may belong to.
+    /// Notes an end of a flow that is kept, or the slice that it may belong to.
     fn note(&mut self, event: &Event<'_>) {
         match phase(event) {
             b'X' => {
@@ -195,7 +195,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// What an event is, in a letter.
+/// Phase of an event, as a letter.
 fn phase(event: &Event<'_>) -> u8 {
     match &event.bytes[event.spans.ph.clone()] {
         [b'"', phase, b'"'] => *phase,
@@ -203,7 +203,7 @@ fn phase(event: &Event<'_>) -> u8 {
     }
 }
 
-/// Which flow an end is of, and which end it is.
+/// The flow of an end, and which end it is.
 fn flow(event: &Event<'_>) -> (u64, u8) {
     let (bytes, spans) = (event.bytes, &event.spans);
     let id = HASH.hash_one((words::number(&bytes[spans.id.clone()]), &bytes[spans.cat.clone()]));
@@ -240,12 +240,12 @@ const HASH: FixedState = FixedState::with_seed(0);
 const OUT: u8 = 1;
 const IN: u8 = 2;
 const BOTH: u8 = OUT | IN;
-/// Launches of collectives that are held; those of others count as ordinary events.
+/// Most launches of collectives held; those of others count as ordinary events.
 const LAUNCHES_MAX: usize = 1 << 22;
-/// Flows that are held; further ones are left out, and counted.
+/// Most flows held; further ones are left out, and counted.
 const FLOWS_MAX: usize = 1 << 22;
-/// Tracks whose last slices are held.
+/// Most tracks whose last slices are held.
 const TRACKS_MAX: usize = 1 << 20;
-/// Names that are held, and how long they may be.
+/// Most names held, and their largest length.
 const NAMES_MAX: usize = 1 << 16;
 const NAME_MAX: usize = 1 << 10;

@@ -26,8 +26,9 @@ use crate::write::BETWEEN_NAMES;
 /// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
 ///
 /// # Errors
-/// Whatever is wrong with an input, with its offset; more nodes, tracks or larger ids than can be
-/// told apart; failures of reading and writing. No output appears then.
+/// Returns an error for anything wrong with an input, with its offset; for more nodes, tracks or
+/// larger ids than can be distinguished; for failures of reading and writing. No output appears
+/// then.
 pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     if inputs.len() > NODES_MAX {
         return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes are not supported")));
@@ -68,7 +69,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     Ok(stats)
 }
 
-/// What must be known of all inputs, and what stays of each.
+/// What must be known about all inputs, and what is kept of each.
 fn look_through<'a>(
     inputs: &[MergeInput<'_>],
     options: &'a MergeOptions,
@@ -87,7 +88,7 @@ fn look_through<'a>(
     Ok((surveys, kept))
 }
 
-/// What must be known of an input before the first byte is written.
+/// What must be known about an input before the first byte is written.
 struct Survey {
     base_ns: Option<i64>,
     first_ps: Option<Picoseconds>,
@@ -165,7 +166,7 @@ struct Merger<'a> {
 }
 
 impl Merger<'_> {
-    /// Appends one node; its statistics, and how many keys were left out.
+    /// Appends one node; returns its statistics, and how many keys were left out.
     fn node(
         &mut self,
         input: &mut MergeInput<'_>,
@@ -218,7 +219,7 @@ impl Merger<'_> {
     }
 }
 
-/// One input's root object without its events, growing.
+/// One input's root object without its events, under construction.
 struct Header<'a> {
     out: &'a mut Vec<u8>,
     /// Start of the present member, to be removed if it is too long.
@@ -235,7 +236,7 @@ impl<'a> Header<'a> {
         Header { member: out.len(), out, full: false, left_out: 0 }
     }
 
-    /// Begins a member at byte `at` of the file: what its key says, and how it is written.
+    /// Begins a member at byte `at` of the file: its key, decoded and as written.
     fn key(&mut self, key: &[u8], raw: &[u8], at: u64, passing: &mut Passing) {
         passing.end(self.out);
         self.member = self.out.len();
@@ -274,9 +275,11 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Under this key of a merged file is what the caller says of the merge; no other file has it.
+/// Key under which a merged file contains what the caller states about the merge; no other file has
+/// it.
 pub(super) const MERGED_KEY: &[u8] = b"probe_sync";
-/// Memory for what the inputs say beside their events; values beyond it are left out and counted.
+/// Memory for what the inputs contain besides their events; further values are left out and
+/// counted.
 const HEADERS_MAX: usize = 32 << 20;
 /// Readers in JavaScript hold whole numbers up to here.
 const ID_LIMIT: u64 = 1 << 53;

@@ -28,8 +28,8 @@ use crate::model::{Picoseconds, Reach};
 /// and the statistics are those of the last attempt.
 ///
 /// # Errors
-/// Whatever is wrong with the input, with its offset; failures of reading and writing. No output
-/// appears then.
+/// Returns an error for anything wrong with the input, with its offset, and for failures of reading
+/// and writing. No output appears then.
 pub(super) fn rewrite(
     input: &Path,
     output: &Path,
@@ -128,7 +128,7 @@ impl Attempt<'_> {
         Ok((stated != self.times.input_base).then_some(Repeat::InputBase(stated)))
     }
 
-    /// Writes what stands before all that the input says.
+    /// Writes what precedes everything from the input.
     fn head(&mut self) -> Result<(), Error> {
         for (key, value) in self.options.metadata {
             let (key, value) = (Value::from(key.as_str()), Value::from(value.as_str()));
@@ -162,7 +162,7 @@ pub(super) struct Times {
     pub(super) stats: RewriteStats,
 }
 
-/// What becomes of an event.
+/// Result for an event.
 pub(super) enum Edited {
     /// It is written, with these changes.
     Stays,
@@ -179,7 +179,7 @@ impl Times {
         Times { input_base, output_base, input_base_ps, output_base_ps, reach, stats: RewriteStats::default() }
     }
 
-    /// Adds what has to change in an event.
+    /// Adds the changes of an event.
     #[inline]
     pub(super) fn edit(
         &mut self,
@@ -217,7 +217,7 @@ impl Times {
         Edited::Stays
     }
 
-    /// The new text of `ts` and `dur`, where it is not the old one.
+    /// The new text of `ts` and `dur`, if it differs from the old one.
     #[inline]
     fn edit_times(
         &mut self,
@@ -258,7 +258,7 @@ impl Times {
     }
 }
 
-/// Tells an event in its args how far it was moved.
+/// Records in an event's args how far it was moved.
 fn annotate_event(event: &Event<'_>, moved: Picoseconds, edits: &mut Edits) {
     let args = &event.spans.args;
     let text = |out: &mut Vec<u8>| {
@@ -285,7 +285,7 @@ fn annotate_event(event: &Event<'_>, moved: Picoseconds, edits: &mut Edits) {
     }
 }
 
-/// Picoseconds as the number whose "microseconds with three digits" read as nanoseconds with three
+/// Picoseconds as the number whose "microseconds with three digits" reads as nanoseconds with three
 /// digits.
 fn decimal_of_ps(ps: Picoseconds) -> Picoseconds {
     ps * 1000

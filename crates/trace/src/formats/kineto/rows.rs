@@ -16,7 +16,7 @@ use super::words::Side;
 use crate::formats::ChunkOptions;
 use crate::write::{Process, Track, TrackId, TrackKind};
 
-/// What a file calls a process or a thread: a number or a text, as it is written.
+/// Name of a process or a thread in a file: a number or a text, as written.
 type Token = Box<[u8]>;
 
 /// All rows of a file so far.
@@ -46,7 +46,7 @@ struct Row {
     device: Option<i64>,
 }
 
-/// What metadata events say of a process.
+/// What metadata events say about a process.
 #[derive(Clone, Default)]
 struct ProcessName {
     name: String,
@@ -54,7 +54,7 @@ struct ProcessName {
 }
 
 impl Rows {
-    /// The track of an event; None where there are more than [`TRACKS_MAX`].
+    /// The track of an event; `None` if there are more than [`TRACKS_MAX`].
     #[inline]
     pub(super) fn track(
         &mut self,
@@ -108,7 +108,7 @@ impl Rows {
         Some(row)
     }
 
-    /// Takes in what a metadata event says.
+    /// Processes a metadata event.
     pub(super) fn describe(
         &mut self,
         what: &[u8],
@@ -199,9 +199,9 @@ impl<'a> Homes<'a> {
         self.number((pid, None), || of.process(pid, options))
     }
 
-    /// The device of a row that stands on `pid`. A process that stands for a device, or has a
-    /// device's number and ran nothing on the host, is that device below the main process; any
-    /// other states its devices in its events.
+    /// The device of a row of `pid`. A process that stands for a device, or has a device's number
+    /// and ran nothing on the host, is that device below the main process; any other states its
+    /// devices in its events.
     fn device(&mut self, main: Option<&'a [u8]>, pid: &'a [u8], stated: Option<i64>) -> u32 {
         let label =
             self.of.processes.get(pid).map(|of| of.label.as_str()).filter(|label| !matches!(*label, "" | "CPU"));
@@ -232,7 +232,7 @@ fn integer(token: &[u8]) -> Option<i64> {
     text(token).parse().ok()
 }
 
-/// What a JSON string says, or any other value as it is written; what is no UTF-8 is replaced.
+/// The decoded text of a JSON string, or any other value as written; invalid UTF-8 is replaced.
 pub(super) fn text(raw: &[u8]) -> Cow<'_, str> {
     let bare = match raw {
         [b'"', inner @ .., b'"'] => inner,

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What is wrong, and where relative to the slice that was scanned.
+/// What is wrong, and where relative to the scanned slice.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) at: usize,
@@ -23,7 +23,7 @@ pub(super) struct Brackets {
 }
 
 impl Brackets {
-    /// Goes in; `false` when that is too deep.
+    /// Enters a level; returns `false` if that is too deep.
     #[inline]
     pub(super) fn open(&mut self, object: bool) -> bool {
         self.objects = (self.objects << 1) | u128::from(object);
@@ -31,7 +31,7 @@ impl Brackets {
         self.depth <= DEPTH_MAX
     }
 
-    /// Goes out; `false` when the bracket is not the one that was opened.
+    /// Leaves a level; returns `false` if the bracket does not match the opening one.
     #[inline]
     pub(super) fn close(&mut self, object: bool) -> bool {
         let matches = self.depth > 0 && (self.objects & 1 == 1) == object;
@@ -81,7 +81,7 @@ fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// What a key says: `"\u0074s"` is `ts`. `None` where an escape is none of JSON's.
+/// Decodes a key: `"\u0074s"` is `ts`. `None` if an escape is not valid JSON.
 pub(super) fn key(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !raw.contains(&b'\\') {
         return Some(Cow::Borrowed(raw));
@@ -113,7 +113,7 @@ pub(super) fn key(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(decoded))
 }
 
-/// The character whose `\u` has been read, of two escapes where UTF-16 needs two; and what follows.
+/// The character whose `\u` has been read, from two escapes if UTF-16 needs two; and the rest.
 fn unicode(rest: &[u8]) -> Option<(char, &[u8])> {
     let unit = |bytes: &[u8]| {
         let digits = bytes.get(..4).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
@@ -187,8 +187,8 @@ pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault>
     }
 }
 
-/// Tells `member` each key (without its quotes, escapes decoded) and where its value is, for the
-/// object that opens at `at`; the place after it.
+/// Passes each key (without its quotes, escapes decoded) and the position of its value to `member`,
+/// for the object that opens at `at`; returns the position after it.
 #[inline]
 pub(super) fn object(
     bytes: &[u8],
@@ -231,7 +231,7 @@ pub(super) fn object(
     }
 }
 
-/// Where the members of an event are that this program knows; empty ranges where absent.
+/// Positions of the members of an event that this program knows; empty ranges if absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventSpans {
     /// The length of the whole event.
@@ -296,9 +296,9 @@ fn skip_indent(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The next `"` or `\` at or after `at`. Most strings are short, so the first 32 bytes are looked
-/// at here, eight at a time: a byte of `x` is zero where it matches, and `(x − 1) & !x & 0x80`
-/// marks the lowest such byte for certain.
+/// The next `"` or `\` at or after `at`. Most strings are short, so the first 32 bytes are examined
+/// here, eight at a time: a byte of `x` is zero if it matches, and `(x − 1) & !x & 0x80` marks the
+/// lowest such byte for certain.
 #[inline]
 fn next_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
     for _ in 0..4 {
@@ -317,7 +317,8 @@ fn next_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
 
 /// Said of a key that another reader could take for another one.
 pub(super) const WRONG_ESCAPE: &str = "a key contains an escape that is not valid JSON";
-/// How deep values may nest; Kineto's own nest six deep. A bit per level is kept in 128 bits.
+/// How deep values may be nested; Kineto's own are nested six deep. One bit per level is kept in
+/// 128 bits.
 pub(super) const DEPTH_MAX: u32 = 120;
 
 #[cfg(test)]

@@ -46,13 +46,13 @@ impl Sink {
         Ok(Sink { path: path.to_path_buf(), buffer, bytes: 0, to })
     }
 
-    /// What is written goes in here; [`Sink::relieve`] follows.
+    /// Buffer to append to; [`Sink::relieve`] must follow.
     #[inline]
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Hands the buffer on when it is full.
+    /// Passes the buffer on when it is full.
     #[inline]
     pub(super) fn relieve(&mut self) -> Result<(), Error> {
         if self.buffer.len() < BLOCK_BYTES { Ok(()) } else { self.flush() }
@@ -146,14 +146,14 @@ impl Deflater {
         Ok(Deflater { blocks, next: 0, writer: Some(writer) })
     }
 
-    /// Gives a block to the next worker; `false` when nobody works any more.
+    /// Passes a block to the next worker; returns `false` if no worker is left.
     fn send(&mut self, block: Vec<u8>) -> bool {
         let worker = self.next % self.blocks.len();
         self.next += 1;
         self.blocks[worker].send(block).is_ok()
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     fn finish(mut self) -> std::io::Result<AtomicFile> {
         self.blocks.clear();
         let lost = || std::io::Error::other("a compressing thread ended early");
@@ -188,7 +188,7 @@ fn deflate_blocks(blocks: &Receiver<Vec<u8>>, results: &SyncSender<Deflated>) {
     }
 }
 
-/// One block on its own, ended by a sync flush.
+/// Compresses one block on its own, ended by a sync flush.
 fn deflate(compress: &mut Compress, block: &[u8]) -> std::io::Result<Vec<u8>> {
     compress.reset();
     let mut out = Vec::with_capacity(block.len() / 4 + 1024);
@@ -203,8 +203,8 @@ fn deflate(compress: &mut Compress, block: &[u8]) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// The writer's life: results in the order in which the blocks were given out; the file, and how
-/// many there were.
+/// Main function of the writer: writes results in the order in which the blocks were given out;
+/// returns the file, and the number of blocks.
 fn write_blocks(mut file: AtomicFile, results: &[Receiver<Deflated>]) -> std::io::Result<(AtomicFile, usize)> {
     file.write_all(&HEADER)?;
     let (mut checksum, mut written) = (Crc::new(), 0);
@@ -223,7 +223,7 @@ fn write_blocks(mut file: AtomicFile, results: &[Receiver<Deflated>]) -> std::io
 /// Bytes per block: with more a file loses less to forgotten history, with fewer threads start
 /// sooner.
 const BLOCK_BYTES: usize = 512 << 10;
-/// Room for what goes into a block after it is full.
+/// Room for data that is added to a block after it is full.
 const BLOCK_SLACK: usize = 64 << 10;
 /// Blocks that may wait for each worker, and results that may wait for the writer.
 const BLOCKS_AHEAD: usize = 2;

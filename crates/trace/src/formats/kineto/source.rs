@@ -15,7 +15,7 @@ use crate::Error;
 use crate::counted::Counted;
 use crate::formats::gzip;
 
-/// Where bytes come from.
+/// Source of bytes.
 pub(super) enum Source {
     /// An uncompressed file.
     Plain(Counted<File>),
@@ -39,7 +39,7 @@ impl Source {
         matches!(self, Source::Gzip(_))
     }
 
-    /// Fills the front of `buffer`; 0 only at the end.
+    /// Fills the front of `buffer`; returns 0 only at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         match self {
             Source::Plain(file) => loop {

@@ -19,7 +19,7 @@ impl Timing {
     /// Reads the times of an event; none if it states no `ts`.
     ///
     /// # Errors
-    /// What is odd about them.
+    /// States what is odd about them.
     #[inline]
     pub(super) fn read(bytes: &[u8], spans: &EventSpans) -> Result<Option<Timing>, Oddity> {
         if spans.ts.is_empty() {
@@ -39,7 +39,7 @@ impl Timing {
     /// The same, for a file whose times count from `base_ps`, and only if they are plausible.
     ///
     /// # Errors
-    /// What is odd about them.
+    /// States what is odd about them.
     #[inline]
     pub(super) fn believed(
         bytes: &[u8],

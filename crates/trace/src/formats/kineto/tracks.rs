@@ -17,7 +17,7 @@ use super::edits::Edits;
 use super::scan::{self, EventSpans, Fault};
 use super::words::{self, Side};
 
-/// A fault in an event: where, and what.
+/// Position of a fault in an event, and the fault.
 pub(super) type EventFault = (usize, &'static str);
 
 /// One node's numbers.
@@ -33,7 +33,7 @@ pub(super) struct Tracks {
     processes: HashMap<Vec<u8>, Process>,
 }
 
-/// What a file says of its processes, which may stand after their events.
+/// What a file says about its processes, possibly after their events.
 #[derive(Default)]
 pub(super) struct ProcessNames {
     /// By `pid`: the label as written, for example `CPU` or `GPU 0`.
@@ -49,7 +49,7 @@ pub(super) struct ProcessNames {
 }
 
 impl ProcessNames {
-    /// Looks at an event.
+    /// Processes an event.
     #[inline]
     pub(super) fn look(&mut self, bytes: &[u8], spans: &EventSpans) {
         let pid = words::number(&bytes[spans.pid.clone()]);
@@ -80,7 +80,7 @@ impl ProcessNames {
         }
     }
 
-    /// To be called when the whole file was looked at.
+    /// Must be called at the end of the file.
     pub(super) fn close(mut self) -> Self {
         let named = |main: &Vec<u8>| self.named.get(main).cloned().unwrap_or_else(|| b"\"pid\"".to_vec());
         self.main_name = self.main.as_ref().map(named);
@@ -109,7 +109,7 @@ struct Thread {
     named: bool,
 }
 
-/// What a metadata event tells.
+/// Content of a metadata event.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Metadata {
     ProcessName,
@@ -119,8 +119,8 @@ enum Metadata {
 }
 
 impl Tracks {
-    /// Numbers for the `index`-th node, which is the `place`-th in order of ranks; `label` stands
-    /// before the names of its processes.
+    /// Numbers for node number `index`, at position `place` in order of ranks; `label` precedes the
+    /// names of its processes.
     pub(super) fn new(index: usize, place: usize, label: &str, id_stride: u64, names: ProcessNames) -> Tracks {
         let quoted = serde_json::Value::from(label).to_string().into_bytes();
         let prefix = quoted[1..quoted.len() - 1].to_vec();
@@ -130,7 +130,7 @@ impl Tracks {
         Tracks { prefix, first, used: 0, id_shift: index * id_stride, place, names, processes: HashMap::new() }
     }
 
-    /// Adds what has to change in an event.
+    /// Adds the changes of an event.
     pub(super) fn edit(&mut self, event: &Event<'_>, edits: &mut Edits) -> Result<(), EventFault> {
         let (bytes, spans) = (event.bytes, &event.spans);
         if bytes.get(1..bytes.len().saturating_sub(1)).is_none_or(|body| body.trim_ascii().is_empty()) {
@@ -175,7 +175,7 @@ impl Tracks {
         walked.map(|_| ()).map_err(|fault: Fault| (fault.at, fault.problem))
     }
 
-    /// Metadata for what the file has not named, each with a comma and a line's end before it.
+    /// Metadata for what the file has not named, each preceded by a comma and a line feed.
     pub(super) fn name_the_rest(&self, out: &mut Vec<u8>) {
         let mut processes: Vec<_> = self.processes.iter().collect();
         processes.sort_by_key(|(_, process)| process.number);
@@ -370,7 +370,7 @@ fn append(out: &mut Vec<u8>, number: u64) {
     super::decimal::write_integer(out, u128::from(number));
 }
 
-/// A name for what has only a `pid` or `tid`: what that was.
+/// A name for something with only a `pid` or `tid`: the old number.
 fn label(token: &[u8], kind: &[u8]) -> Vec<u8> {
     match token {
         b"" | b"\"\"" => b"instants".to_vec(),
@@ -399,8 +399,8 @@ const TRACKS_MAX: u64 = 200_000;
 /// Kineto sorts GPUs from here on, and its own spans from `SPANS_FROM` on.
 const DEVICES_FROM: u64 = 5_000_000;
 const SPANS_FROM: u64 = 1 << 29;
-/// What Kineto calls processes that are none: its own spans, when it began to record, and moments
-/// of no process.
+/// Kineto's names of pseudo-processes: its own spans, the start of recording, and instants of no
+/// process.
 const REMNANTS: [&[u8]; 4] = [b"\"Spans\"", b"\"Traces\"", b"\"\"", b""];
 /// Names and labels of processes that are kept of a file.
 const NAMED_MAX: usize = 4096;

@@ -20,7 +20,7 @@ pub(super) struct Invalid {
 }
 
 impl Invalid {
-    /// A sentence for the user; None where all is valid.
+    /// A note for the user; `None` if everything is valid.
     pub(super) fn note(&self, repaired: bool) -> Option<String> {
         let kinds = [
             (self.values, "values such as NaN"),
@@ -40,7 +40,7 @@ impl Invalid {
     }
 }
 
-/// What passes from a file to an output.
+/// Data passed from a file to an output.
 #[derive(Debug, Default)]
 pub(super) struct Passing {
     repair: bool,
@@ -63,7 +63,7 @@ impl Passing {
     /// Checks the event at byte `at` of the file, and lets `write` append the result.
     ///
     /// # Errors
-    /// It is to be repaired, and its brackets or commas are wrong.
+    /// Returns an error if it is to be repaired, and its brackets or commas are wrong.
     #[inline]
     pub(super) fn event(
         &mut self,
@@ -93,7 +93,7 @@ impl Passing {
         if is_whole { Ok(()) } else { Err(BEYOND_REPAIR) }
     }
 
-    /// Appends what becomes of a piece of anything else, which stands at byte `at` of the file.
+    /// Appends a piece of anything else, at byte `at` of the file, as it is to be written.
     pub(super) fn piece(&mut self, piece: &[u8], at: u64, out: &mut Vec<u8>) {
         let before = self.invalid.count();
         let from = out.len();
@@ -107,7 +107,7 @@ impl Passing {
         }
     }
 
-    /// Appends what is left of a value whose last piece has passed.
+    /// Appends the rest of a value whose last piece has passed.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         let mut rest = Vec::new();
         self.mender.end(&mut self.invalid, &mut rest);
@@ -116,12 +116,12 @@ impl Passing {
         }
     }
 
-    /// Forgets a value that does not pass after all.
+    /// Forgets a value that is not passed on after all.
     pub(super) fn abandon(&mut self) {
         self.mender = Mender::default();
     }
 
-    /// Appends bytes that this program made of what is in a file.
+    /// Appends bytes that this program derived from the contents of a file.
     pub(super) fn made(&mut self, write: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
         let from = out.len();
         write(out);
@@ -137,14 +137,14 @@ impl Passing {
     }
 }
 
-/// Appends a whole value, or several, as valid JSON.
+/// Appends one or more complete values as valid JSON.
 pub(super) fn mend(bytes: &[u8], invalid: &mut Invalid, out: &mut Vec<u8>) {
     let mut mender = Mender::default();
     mender.take(bytes, invalid, out);
     mender.end(invalid, out);
 }
 
-/// Returns true if strings and scalars are those of JSON; brackets and commas are not looked at.
+/// Returns true if strings and scalars are valid JSON; brackets and commas are not checked.
 pub(super) fn is_valid(bytes: &[u8]) -> bool {
     if std::str::from_utf8(bytes).is_err() {
         return false;
@@ -331,7 +331,7 @@ impl Mender {
         }
     }
 
-    /// A value that is none of JSON's becomes a text.
+    /// A value that is not valid JSON becomes a text.
     fn end_scalar(&mut self, invalid: &mut Invalid, out: &mut Vec<u8>) {
         if self.scalar.is_empty() {
             return;
@@ -347,7 +347,7 @@ impl Mender {
     }
 }
 
-/// What may follow a backslash, but for `u`.
+/// What may follow a backslash, except `u`.
 const ESCAPES: &[u8] = b"\"\\/bfnrt";
 const BEYOND_REPAIR: &str = "cannot be repaired: the event's brackets, commas or colons are not valid JSON";
 

@@ -27,7 +27,7 @@ pub(super) fn category(raw: &[u8]) -> &[u8] {
     renamed.or_else(|| ON_HOST.iter().chain(&ON_DEVICE).copied().find(same)).unwrap_or(stated)
 }
 
-/// Where events of a category, in present words, run; None where the category does not say.
+/// Where events of a category, by its present name, run; `None` if the category does not tell.
 #[inline]
 pub(super) fn side(category: &[u8]) -> Option<Side> {
     if ON_HOST.contains(&category) || category == PROFILER {
@@ -57,7 +57,7 @@ fn is_whole(text: &[u8]) -> bool {
 
 /// The category of the profiler's own span.
 const PROFILER: &[u8] = b"Trace";
-/// What categories were called before, in lower case.
+/// Earlier names of categories, in lower case.
 const EARLIER: [(&[u8], &[u8]); 6] = [
     (b"operator", b"cpu_op"),
     (b"runtime", b"cuda_runtime"),
@@ -66,7 +66,7 @@ const EARLIER: [(&[u8], &[u8]); 6] = [
     (b"memset", b"gpu_memset"),
     (b"python", b"python_function"),
 ];
-/// Categories of what the host's threads did.
+/// Categories of events of the host's threads.
 const ON_HOST: [&[u8]; 17] = [
     b"cpu_op",
     b"user_annotation",
@@ -86,7 +86,7 @@ const ON_HOST: [&[u8]; 17] = [
     b"collective_comm",
     b"hpu_runtime",
 ];
-/// Categories of what devices did, in addition to those that begin with `gpu_`.
+/// Categories of events of devices, in addition to those that begin with `gpu_`.
 const ON_DEVICE: [&[u8]; 9] = [
     b"kernel",
     b"concurrent_kernel",

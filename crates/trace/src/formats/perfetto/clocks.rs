@@ -17,7 +17,7 @@ use super::packet::{Packet, Reading, Snapshot};
 use crate::formats::marker::Marker;
 use crate::model::{ClockPair, PairKind};
 
-/// What is known of the clocks so far.
+/// Knowledge about the clocks so far.
 #[derive(Debug)]
 pub(super) struct Clocks {
     /// The clock that times are brought to.
@@ -39,7 +39,7 @@ pub(super) struct Clocks {
     pub(super) pairs_left_out: u64,
 }
 
-/// What a sequence says of its packets.
+/// What a sequence says about its packets.
 #[derive(Debug, Default)]
 struct Sequence {
     default_clock: Option<u32>,
@@ -100,7 +100,7 @@ impl Clocks {
         packet.snapshot.as_ref().map_or(Ok(()), |snapshot| self.snapshot(packet.sequence, snapshot))
     }
 
-    /// A packet's time on the wanted clock, ns; None where nothing relates its clock to that.
+    /// A packet's time on the wanted clock, ns; `None` if nothing relates its clock to that.
     pub(super) fn time_ns(&mut self, packet: &Packet<'_>) -> Option<i64> {
         let sequence = self.sequences.get_mut(&packet.sequence);
         let default = sequence.as_ref().and_then(|sequence| sequence.default_clock);
@@ -129,8 +129,8 @@ impl Clocks {
     }
 
     /// Pairs of the wanted clock and the system clock. The service reads CLOCK_BOOTTIME,
-    /// CLOCK_REALTIME and CLOCK_MONOTONIC in this order, so that by as much as the last is later
-    /// than in the quickest snapshot, the pair may be wrong.
+    /// CLOCK_REALTIME and CLOCK_MONOTONIC in this order, so the pair may be wrong by the additional
+    /// delay of the last compared with the fastest snapshot.
     pub(super) fn pairs(&self) -> impl Iterator<Item = ClockPair> + '_ {
         let quickest = self.read.iter().filter_map(|(_, behind)| *behind).min();
         self.read.iter().map(move |(pair, behind)| {
@@ -194,7 +194,7 @@ impl Clocks {
         self.read.push((pair, snapshot.of(MONOTONIC).map(|later| later.saturating_sub(now))));
     }
 
-    /// Forgets the sequences that were silent for longest, where there are too many: a writer that
+    /// Forgets the sequences that were silent for longest, if there are too many: a writer that
     /// begins a new one does not go back.
     fn make_room(&mut self) {
         if self.sequences.len() < SEQUENCES_MAX {
@@ -217,7 +217,7 @@ impl OwnClock {
     }
 }
 
-/// What Perfetto calls a clock.
+/// Perfetto's name of a clock.
 pub(super) fn name(clock: u32) -> String {
     let known = usize::try_from(clock).ok().and_then(|clock| NAMES.get(clock)).filter(|name| !name.is_empty());
     known.map_or_else(|| format!("clock {clock}"), |name| (*name).to_owned())
@@ -245,7 +245,7 @@ const NAMES: [&str; 12] = [
 pub(super) const REALTIME: u32 = 1;
 const MONOTONIC: u32 = 3;
 pub(super) const BOOTTIME: u32 = 6;
-/// Within so long a service that is not interrupted reads all clocks of a snapshot.
+/// Time within which an uninterrupted service reads all clocks of a snapshot.
 const READ_WITHIN_NS: f64 = 1000.0;
 /// Snapshots of the system clock that are kept; one a second for eleven days.
 const PAIRS_MAX: usize = 1_000_000;

@@ -50,7 +50,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     Ok(reader.finish())
 }
 
-/// What one pass collects.
+/// State of one pass.
 struct Reader<'a> {
     options: &'a FactOptions,
     clocks: Clocks,
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         self.event(&packet)
     }
 
-    /// Takes in the packets that a packet holds.
+    /// Processes the packets contained in a packet.
     fn unpack(&mut self, packed: &[u8]) -> Result<(), Fault> {
         let wrong = |problem: String| Fault { at: 0, problem };
         let mut unpacked = Vec::new();
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What the name of an event that begins says, if it is a marker.
+    /// Parses the name of an event that begins, if it is a marker.
     fn marker(&self, sequence: u32, event: &[u8]) -> Result<Option<Marker>, Fault> {
         let (mut marker, mut kind) = (None, 0);
         for found in Fields::of(event) {
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Looks for the clock that this program has put the times on.
+    /// Finds the clock that this program put the times on.
     fn attributes(&mut self, message: &[u8]) -> Result<(), Fault> {
         for entry in Fields::of(message) {
             let (mut key, mut text): (&[u8], &[u8]) = (b"", b"");

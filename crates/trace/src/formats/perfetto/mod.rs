@@ -40,8 +40,8 @@ impl TraceFormat for Perfetto {
         }
     }
 
-    /// Such a trace is only ever named: a profiler that writes one beside a database means the same
-    /// events.
+    /// Such a trace is only used if named: a profiler that writes one beside a database records the
+    /// same events.
     fn profiler_endings(&self) -> &'static [&'static str] {
         &[]
     }
@@ -90,7 +90,7 @@ impl TraceFormat for Perfetto {
     }
 }
 
-/// Why a trace is not rewritten, and what is done with it instead.
+/// Why a trace is not rewritten, and what to do instead.
 fn refusal(path: &Path) -> Error {
     Error::Request {
         problem: format!(

@@ -13,7 +13,7 @@ pub(super) struct Packet<'a> {
     /// The clock that it names for its time.
     pub(super) clock: Option<u32>,
     pub(super) sequence: u32,
-    /// What its sequence said before holds no longer.
+    /// Earlier statements of its sequence are no longer valid.
     pub(super) cleared: bool,
     pub(super) machine: u32,
     pub(super) synchronizes: bool,
@@ -24,9 +24,9 @@ pub(super) struct Packet<'a> {
     pub(super) event: Option<&'a [u8]>,
     pub(super) interned: Option<&'a [u8]>,
     pub(super) attributes: Option<&'a [u8]>,
-    /// It tells of the recording, and of nothing that a program did.
+    /// It is about the recording, and not about the program.
     pub(super) of_service: bool,
-    /// It holds events of the kernel, with times of their own.
+    /// It contains events of the kernel, with times of their own.
     pub(super) of_kernel: bool,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Packet<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) readings: Vec<Reading>,
-    /// The clock that the trace is on, where it is stated.
+    /// The clock of the trace, if stated.
     pub(super) trace_clock: Option<u32>,
 }
 
-/// What a clock showed.
+/// Reading of a clock.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Reading {
     pub(super) clock: u32,
@@ -93,7 +93,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// What a clock with a unit of 1 ns showed.
+    /// Reading of a clock with a unit of 1 ns.
     pub(super) fn of(&self, clock: u32) -> Option<i128> {
         self.readings.iter().find(|reading| reading.clock == clock).map(Reading::ns)
     }
@@ -154,7 +154,7 @@ pub(super) fn begins_trace(head: &[u8]) -> bool {
     false
 }
 
-/// The fields of a message in a message; none where it is no message.
+/// The fields of a nested message; none if it is not a message.
 pub(super) fn inside<'a>(message: &Field<'a>) -> Fields<'a> {
     Fields::of(bytes(message).unwrap_or_default())
 }
@@ -178,7 +178,7 @@ const OF_PACKET_NUMBERS: [u32; 8] = [field::PACKET_USER, 8, 10, 13, 58, 79, 87, 
 const OF_PACKET_MESSAGES: [u32; 12] = [11, 12, 33, 35, 36, 45, 50, 59, 60, 89, 126, 133];
 /// The largest number of a field of either.
 const LARGEST: u32 = 255;
-/// Clocks in a snapshot; there are nine that Perfetto knows, and a few of a sequence.
+/// Most clocks in a snapshot; Perfetto knows nine, and a sequence has a few of its own.
 const READINGS_MAX: usize = 256;
 /// Snapshots, configuration, statistics, descriptions, the service's own events: their times may be
 /// before the first and after the last event.

@@ -33,20 +33,20 @@ pub(super) use sequence::{Class, Kinds};
 use stated::Stated;
 use times::Times;
 
-/// How the sequences of a class's nodes lie beside each other.
+/// How the sequences of a class's nodes are aligned.
 #[derive(Debug, Default)]
 pub(super) struct Aligned {
     /// Nodes whose operations are the same, by place: the place of their first operation in the
     /// common sequence.
     pub(super) sets: Vec<BTreeMap<usize, u64>>,
-    /// The others, and why; None: they share no operation with any.
+    /// The others, and why; `None`: they share no operation with any.
     pub(super) others: BTreeMap<usize, Option<&'static str>>,
-    /// How many nodes were joined by each kind of proof.
+    /// Number of nodes joined by each kind of proof.
     pub(super) proofs: Vec<Proof>,
 }
 
 impl Aligned {
-    /// Of a group whose operations all traces hold from its making on.
+    /// For a group whose operations all traces contain from its creation on.
     pub(super) fn from_making(class: &Class<'_>) -> Self {
         let set: BTreeMap<usize, u64> = class.places().map(|place| (place, 0)).collect();
         let proofs = vec![Proof::Making; set.len().saturating_sub(1)];
@@ -69,7 +69,7 @@ pub(super) enum Proof {
     LeastBroken,
 }
 
-/// What two sequences come to.
+/// Result for two sequences.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Verdict {
     /// The k-th of the first is the (k + shift)-th of the second.
@@ -80,7 +80,7 @@ enum Verdict {
     Open(&'static str),
 }
 
-/// Finds how the sequences of a class lie beside each other.
+/// Aligns the sequences of a class.
 pub(super) fn align(class: &Class<'_>) -> Aligned {
     let places: Vec<usize> = class.places().collect();
     let heads: BTreeMap<usize, Sequence<'_>> =
@@ -129,7 +129,7 @@ pub(super) fn align(class: &Class<'_>) -> Aligned {
     found
 }
 
-/// For each node of a set and each kind of operation how many of it come before the node's first in
+/// For each node of a set and each kind of operation, how many of it precede the node's first in
 /// the common sequence.
 pub(super) fn firsts(class: &Class<'_>, set: &BTreeMap<usize, u64>) -> BTreeMap<usize, Vec<u64>> {
     let until = set.values().max().copied().unwrap_or(0);
@@ -175,7 +175,7 @@ fn between(class: &Class<'_>, places: [usize; 2], heads: [&Sequence<'_>; 2]) -> 
     }
 }
 
-/// What two windows come to, by shifts from the first of each.
+/// Compares two windows, by shifts from the first of each.
 fn judge(class: &Class<'_>, windows: [&Sequence<'_>; 2]) -> Verdict {
     let shifts = sequence::consistent(windows);
     let times = Times::new(class, windows, &shifts);
@@ -202,7 +202,7 @@ fn judge(class: &Class<'_>, windows: [&Sequence<'_>; 2]) -> Verdict {
     }
 }
 
-/// Operations of a rank that are looked at in one piece.
+/// Operations of a rank that are examined at once.
 const WINDOW: u64 = 1024;
 /// Nodes with which one is compared before it is given up.
 const TRIES_MAX: usize = 4;

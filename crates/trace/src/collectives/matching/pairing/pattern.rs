@@ -28,7 +28,7 @@
 
 use super::sequence::{Class, Sequence, overlap};
 
-/// The shift, and by what power of ten it is likelier than every other.
+/// The shift, and the power of ten by which it is more likely than every other.
 pub(super) fn likeliest(class: &Class<'_>, windows: [&Sequence<'_>; 2], shifts: &[i64]) -> Option<(i64, f64)> {
     let gaps = windows.map(|window| Gaps::new(class, window));
     let found = best(&gaps[0], &gaps[1], shifts)?;
@@ -68,8 +68,8 @@ impl Gaps {
         self.gaps.len()
     }
 
-    /// How well gaps are foretold by those at a distance, on whichever side is nearer; None where
-    /// operations of different kinds are so far apart.
+    /// How well gaps are predicted by those at a distance, on whichever side is nearer; `None` if
+    /// operations of different kinds are that far apart.
     fn at_distance(&self, distance: usize) -> Option<Foretold> {
         let is_alike = self.kinds.iter().zip(&self.kinds[distance..]).all(|(one, other)| one == other);
         let near = |place: usize| {
@@ -80,7 +80,8 @@ impl Gaps {
         is_alike.then(|| Foretold::new((0..self.len()).map(near).collect()))?
     }
 
-    /// The difference of a gap from one of another sequence, where both span as many operations.
+    /// The difference between a gap and one of another sequence, if both span the same number of
+    /// operations.
     fn less(&self, place: usize, other: &Self, at: i64) -> Option<f64> {
         let at = usize::try_from(at).ok()?;
         let (own, beside) = (self.gaps[place]?, (*other.gaps.get(at)?)?);
@@ -88,7 +89,7 @@ impl Gaps {
     }
 }
 
-/// Whether a trace shows more than one turn of what its job repeats.
+/// Whether a trace shows more than one repetition of what its job repeats.
 fn repeats(gaps: &Gaps) -> bool {
     let mut sizes: Vec<f64> = gaps.gaps.iter().flatten().copied().collect();
     sizes.sort_by(f64::total_cmp);
@@ -98,7 +99,7 @@ fn repeats(gaps: &Gaps) -> bool {
     spread.scale <= ALIKE * middle || (1..=gaps.len() / 2).any(foretells)
 }
 
-/// What a shift or the trace itself foretells each gap by: what is left, and the scale of that.
+/// Prediction of each gap by a shift or by the trace itself: the residual, and its scale.
 struct Foretold {
     left: Vec<Option<f64>>,
     scale: f64,
@@ -112,7 +113,7 @@ impl Foretold {
         Some(Self { left, scale })
     }
 
-    /// The logarithm of the density of what is left of a gap.
+    /// The logarithm of the density of a gap's residual.
     fn density(&self, place: usize) -> Option<f64> {
         self.left[place].map(|left| density(left, self.scale))
     }
@@ -157,8 +158,8 @@ fn best(one: &Gaps, other: &Gaps, shifts: &[i64]) -> Option<(i64, f64)> {
     Some((*shift, least - SCATTER * (count as f64).sqrt()))
 }
 
-/// How well a trace foretells its own gaps: the logarithm of the density of each, for the distance
-/// that foretells best. A gap that it does not reach is as well foretold as the median one.
+/// How well a trace predicts its own gaps: the logarithm of the density of each, for the distance
+/// that predicts best. A gap out of its reach counts as predicted as well as the median one.
 fn by_itself(gaps: &Gaps) -> Option<Vec<Option<f64>>> {
     let at_distance = |distance: usize| {
         let foretold = gaps.at_distance(distance)?;
@@ -179,7 +180,7 @@ fn by_itself(gaps: &Gaps) -> Option<Vec<Option<f64>>> {
 
 /// A shift has to be likelier by this power of ten.
 const MARGIN_MIN: f64 = 6.0;
-/// Of so many times the root of the number of gaps nothing is believed.
+/// Differences within this many times the root of the number of gaps are not evidence.
 const SCATTER: f64 = 6.0;
 /// No gap says more than this: ln 1000.
 const MOST_OF_ONE: f64 = 6.907_755_278_982_137;
@@ -189,7 +190,7 @@ const SCALE_MIN_NS: f64 = 100.0;
 const ANY_SHARE: f64 = 0.02;
 /// Natural logarithms of lengths that may occur: 1 ns to a minute.
 const LOGARITHMS: f64 = 25.0;
-/// What is left of gaps that are foretold, as a share of what they differ by.
+/// Residual of predicted gaps, as a share of their differences.
 const ALIKE: f64 = 0.2;
 /// Operations whose gaps are compared.
 const GAPS_MAX: usize = 256;

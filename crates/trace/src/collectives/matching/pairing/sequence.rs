@@ -24,7 +24,7 @@ pub(in crate::collectives::matching) struct Class<'a> {
 
 /// A piece of a rank's operations.
 pub(super) struct Sequence<'a> {
-    /// The place of its first among all of them.
+    /// Index of its first among all of them.
     pub(super) first: u64,
     pub(super) parts: Vec<Seen>,
     pub(super) steps: &'a Steps,
@@ -32,7 +32,7 @@ pub(super) struct Sequence<'a> {
     clock: u32,
     /// Total number of the rank's operations.
     total: u64,
-    /// None begins before the one before it has ended.
+    /// None begins before the previous one has ended.
     pub(super) serial: bool,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Class<'a> {
         self.labels.keys().copied()
     }
 
-    /// How many a node shows.
+    /// Number of operations that a node shows.
     pub(super) fn count(&self, place: usize) -> u64 {
         let labels = &self.labels[&place];
         let counts = self.nodes[place].parts.labels().filter(|(number, ..)| labels.contains_key(number));
@@ -80,8 +80,8 @@ impl<'a> Class<'a> {
         Sequence { first: skip, parts, steps, clock, total: self.count(place), serial }
     }
 
-    /// By how much a time of the one may seem later than one of the other that it precedes, ps;
-    /// infinite where a clock is not known.
+    /// How much later a time of the one may appear than one of the other that it precedes, ps;
+    /// infinite if a clock is unknown.
     pub(super) fn room_ps(&self, [one, other]: [&Sequence<'_>; 2]) -> f64 {
         let same = one.clock == other.clock;
         if !(same || self.clocks_known) {
@@ -104,14 +104,14 @@ impl Sequence<'_> {
     }
 }
 
-/// The places of the first of two windows that a shift puts beside one of the second.
+/// The indices of the first of two windows that a shift pairs with one of the second.
 pub(super) fn overlap([one, other]: [usize; 2], shift: i64) -> std::ops::Range<usize> {
     let from = (-shift).max(0) as usize;
     let until = (other as i64 - shift).clamp(0, one as i64) as usize;
     from.min(until)..until
 }
 
-/// The shifts that put operations of one kind beside each other, in order.
+/// The shifts that pair only operations of the same kind, in order.
 pub(super) fn consistent([one, other]: [&Sequence<'_>; 2]) -> Vec<i64> {
     let lengths = [one.parts.len(), other.parts.len()];
     let shifts = 1 - lengths[0] as i64..lengths[1] as i64;
@@ -123,5 +123,5 @@ pub(super) fn consistent([one, other]: [&Sequence<'_>; 2]) -> Vec<i64> {
     shifts.filter(is_consistent).collect()
 }
 
-/// Clocks are taken to be off by no more than so many standard deviations.
+/// Largest assumed error of clocks, in standard deviations.
 const DEVIATIONS: f64 = 6.0;

@@ -17,7 +17,7 @@ pub(super) enum Stated {
     Disjoint,
 }
 
-/// Asks every series that both traces have.
+/// Compares every series that both traces have.
 pub(super) fn by_steps([one, other]: [&Sequence<'_>; 2], shifts: &[i64]) -> Stated {
     let mut found = Stated::Nothing;
     for series in one.steps.series().filter(|series| other.steps.series().any(|own| own == *series)) {
@@ -57,7 +57,7 @@ fn by_numbers(one: &[Option<i64>], other: &[Option<i64>], shifts: &[i64]) -> Sta
     }
 }
 
-/// Between which steps each operation is: steps never go back.
+/// The steps between which each operation is: steps never go back.
 fn bounds(numbers: &[Option<i64>]) -> Vec<(i64, i64)> {
     let mut found = vec![(i64::MIN, i64::MAX); numbers.len()];
     let mut known = i64::MIN;

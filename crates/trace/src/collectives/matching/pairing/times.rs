@@ -10,20 +10,20 @@
 
 use super::sequence::{Class, Seen, Sequence, overlap};
 
-/// What the clocks say of two windows.
+/// What the clocks say about two windows.
 pub(super) struct Times {
     /// The shifts that hold.
     pub(super) allowed: Vec<i64>,
-    /// It holds that all of the one come before all of the other.
+    /// It is possible that all of the one precede all of the other.
     pub(super) disjoint: bool,
     /// The shift that breaks the smallest share, the smallest of several.
     pub(super) least: Option<i64>,
-    /// A clock is not known: everything holds.
+    /// A clock is unknown: everything is possible.
     pub(super) unknown: bool,
 }
 
 impl Times {
-    /// Looks at every shift.
+    /// Examines every shift.
     pub(super) fn new(class: &Class<'_>, windows: [&Sequence<'_>; 2], shifts: &[i64]) -> Self {
         let room_ps = class.room_ps(windows);
         let order = Order { all: &class.all, room_ps };
@@ -60,7 +60,7 @@ struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// How many orders a shift breaks.
+    /// Number of orders that a shift violates.
     fn broken(&self, [one, other]: [&Sequence<'_>; 2], shift: i64) -> usize {
         let places = overlap([one.parts.len(), other.parts.len()], shift);
         let beside = |place: usize| &other.parts[(place as i64 + shift) as usize];
@@ -84,7 +84,7 @@ impl Order<'_> {
         broken + borders.into_iter().flatten().filter(|(a, b)| !self.follows(a, b)).count()
     }
 
-    /// Whether all operations of the one may come before all of the other.
+    /// Whether all operations of the one may precede all of the other.
     fn precedes(&self, one: &Sequence<'_>, other: &Sequence<'_>) -> bool {
         let Some((last, first)) = one.parts.last().zip(other.parts.first()) else { return true };
         if one.serial && other.serial {
@@ -94,7 +94,7 @@ impl Order<'_> {
         }
     }
 
-    /// Whether the operation b of one rank may come after the operation a of another.
+    /// Whether the operation b of one rank may follow the operation a of another.
     fn follows(&self, a: &Seen, b: &Seen) -> bool {
         let ends = self.all[b.kind] && self.is_after(a.end.at, b.end.at);
         let starts = self.all[a.kind] && self.is_after(a.start.at, b.start.at);
