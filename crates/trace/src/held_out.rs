@@ -13,7 +13,7 @@ use crate::collectives::{Half, MapTime, MatchOptions, Pairing, match_operations}
 use crate::model::Picoseconds;
 use crate::nodes::{self, NodeTrace};
 
-/// What each half of the operations says of the clocks.
+/// What each half of the operations says about the clocks.
 pub(crate) struct HeldOut {
     /// By half, then in the order of the traces.
     clocks: [Vec<NodeClock>; 2],
@@ -22,8 +22,8 @@ pub(crate) struct HeldOut {
 }
 
 impl HeldOut {
-    /// Learns the clocks from each half; None where they were not learnt from collectives, or one
-    /// half does not suffice for all traces.
+    /// Learns the clocks from each half; `None` if they were not learned from collectives, or if
+    /// one half is insufficient for all traces.
     pub(crate) fn learn(calibrated: &Calibrated, pairing: &Pairing) -> Option<Self> {
         let found = calibrated.collectives.as_ref()?;
         let traces: Vec<&NodeTrace> = calibrated.traces.iter().map(|of| &of.trace).collect();
@@ -50,12 +50,12 @@ impl HeldOut {
         (others.len() < TIMES_MAX).then_some(Self { clocks, others })
     }
 
-    /// Where the times of a trace are, by its place, on the clock that was learnt without their
+    /// Maps the times of a trace, by its index, to the clock that was learned without their
     /// operation.
     pub(crate) fn look(&self, place: usize) -> Box<MapTime<'_>> {
         Box::new(move |at| self.clocks[usize::from(!self.others.contains(&at))][place].look(at))
     }
 }
 
-/// Times that are held at most: 128 MB.
+/// Most times held: 128 MB.
 const TIMES_MAX: usize = 1 << 22;

@@ -9,13 +9,13 @@ use std::thread::Scope;
 
 use crate::workers::workers;
 
-/// Where parts come from and where results go, both on the calling thread.
+/// Source of parts and destination of results, both on the calling thread.
 pub(crate) trait Stages {
     /// A part.
     type Given: Send;
-    /// What is made of it.
+    /// Result for a part.
     type Made: Send;
-    /// Why it does not go on.
+    /// Error of a stage.
     type Error;
 
     /// The next part, `None` behind the last.
@@ -25,8 +25,8 @@ pub(crate) trait Stages {
     fn take(&mut self, made: Self::Made) -> Result<(), Self::Error>;
 }
 
-/// Lets workers do `work` on all parts. Of errors the one of the earliest part counts, as without
-/// workers.
+/// Lets workers do `work` on all parts. If there are several errors, that of the earliest part is
+/// returned, as without workers.
 pub(crate) fn in_order<S: Stages>(mut stages: S, work: impl Fn(S::Given) -> S::Made + Sync) -> Result<(), S::Error> {
     std::thread::scope(|scope| {
         // Dropped before the scope ends, whatever happens: then the workers end, too.

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::AlignmentStats;
 
-/// What a refusal advises besides naming a source of clocks.
+/// Alternatives suggested by a refusal besides naming a source of clocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Otherwise {
     /// Nothing: a result on several clocks would be wrong.
@@ -18,7 +18,7 @@ pub(crate) enum Otherwise {
 /// Returns the name of the clock that all traces are on.
 ///
 /// # Errors
-/// [`Error::Request`] where no source of clocks was named, else [`Error::Nodes`]: names a trace
+/// [`Error::Request`] if no source of clocks was named, otherwise [`Error::Nodes`]: names a trace
 /// that is not on the others' clock. `purpose` is what they are compared for.
 pub(crate) fn expect(calibrated: &Calibrated, purpose: &str, otherwise: Otherwise) -> Result<String, Error> {
     calibrated.common_clock().map_err(|reason| {
@@ -36,8 +36,8 @@ pub(crate) fn expect(calibrated: &Calibrated, purpose: &str, otherwise: Otherwis
     })
 }
 
-/// Says of a trace without a map, whose times are unchanged, which clock that is and how sure they
-/// are on it.
+/// Notes for a trace without a map, whose times are unchanged, the clock of its times and their
+/// uncertainty on it.
 pub(crate) fn note_unchanged(calibrated: &Calibrated, of: &CalibratedTrace, stats: &mut AlignmentStats) {
     if of.map.is_some() {
         return;

@@ -36,8 +36,8 @@ impl Calibrated {
     }
 }
 
-/// One output per trace: `output` itself for a single trace, else a directory, which is made, and
-/// vanishes if nothing comes into it.
+/// One output per trace: `output` itself for a single trace, otherwise a directory, which is
+/// created, and removed if nothing is written into it.
 pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec<PathBuf>, NewFolders), Error> {
     if traces.len() == 1 && !output.is_dir() {
         return Ok((vec![output.to_owned()], NewFolders::default()));
@@ -56,8 +56,8 @@ pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec
     Ok((all, folders))
 }
 
-/// Names for the outputs of these inputs: their own, and where two have one name the folders by
-/// which they differ before it, as in `hostA.1_results.db`.
+/// Names for the outputs of these inputs: their own, and if two are equal, prefixed by the folders
+/// that differ, as in `hostA.1_results.db`.
 pub(crate) fn names(inputs: &[&Path]) -> Vec<OsString> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_owned();
     let distinct: BTreeSet<OsString> = inputs.iter().map(|path| name(path)).collect();
@@ -79,7 +79,7 @@ pub(crate) fn names(inputs: &[&Path]) -> Vec<OsString> {
     absolute.iter().map(named).collect()
 }
 
-/// One file under two names; a file that does not exist is nobody's.
+/// Whether two names are the same file; a file that does not exist equals no other.
 pub(crate) fn same_file(one: &Path, other: &Path) -> bool {
     matches!((std::fs::canonicalize(one), std::fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
 }
@@ -98,8 +98,8 @@ pub(crate) fn is_statistics(path: &Path) -> bool {
     in_folder || path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(STATISTICS))
 }
 
-/// The statistics of one of several outputs: in a folder of their own, because HTA takes every JSON
-/// file beside the traces for another trace. The folder is made.
+/// The statistics of one of several outputs: in a separate folder, because HTA takes every JSON
+/// file beside the traces for another trace. The folder is created.
 fn statistics_in_folder(output: &Path) -> Result<PathBuf, Error> {
     let folder = output.with_file_name(STATISTICS_FOLDER);
     let made = follow_own_links(&folder).and_then(|folder| NewFolders::create(&folder));
@@ -113,8 +113,8 @@ fn in_statistics_folder(output: &Path) -> PathBuf {
     output.with_file_name(STATISTICS_FOLDER).join(name)
 }
 
-/// Writes the statistics of an output: beside it, or in the folder of those of several. Beside a
-/// pipe or a device nothing belongs.
+/// Writes the statistics of an output: beside it, or in the folder of those of several. Nothing is
+/// written beside a pipe or a device.
 pub(crate) fn write_statistics(output: &Path, several: bool, statistics: &impl Serialize) -> Result<(), Error> {
     if probe_sync_files::is_stream(output) {
         return Ok(());
@@ -129,7 +129,7 @@ pub(crate) fn write_json(path: &Path, document: &impl Serialize) -> Result<(), E
     probe_sync_files::write_whole(path, format!("{text}\n").as_bytes()).map_err(Error::io(path, "write"))
 }
 
-/// What is beside every file that this program wrote.
+/// Name of the file beside every output of this program.
 const STATISTICS: &str = "alignment_stats.json";
 const STATISTICS_FOLDER: &str = "alignment_stats";
 

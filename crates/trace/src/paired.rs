@@ -5,7 +5,7 @@ use crate::calibrate::{Calibrated, as_is};
 use crate::collectives::{MapTime, MatchOptions, Pairing};
 use crate::nodes::{self, NodeTrace};
 
-/// How the operations are paired of all traces that are of one process each.
+/// Pairs the operations of all traces that belong to one process each.
 pub(crate) fn pairing(calibrated: &Calibrated) -> Pairing {
     let single = || calibrated.traces.iter().filter(|of| !of.trace.facts.merged);
     // Without a map all may be on one clock already.

@@ -4,7 +4,7 @@ use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::formats::{ALIGNED_SIGMA, ALIGNED_TO};
 use crate::model::Picoseconds;
 
-/// Of all traces of a merge.
+/// For all traces of a merge.
 pub(crate) fn of_job(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(String, String)> {
     let mut pairs = of_calibration(calibrated);
     for trace in &calibrated.traces {
@@ -18,8 +18,8 @@ pub(crate) fn of_job(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(S
     pairs
 }
 
-/// Of one trace, written alone or as a part of a merge. One whose clock is not known is on no
-/// common timeline, and says none; one that was aligned before says all of this already.
+/// For one trace, written alone or as a part of a merge. One with an unknown clock is on no common
+/// timeline, and states none; one that was aligned before states all of this already.
 pub(crate) fn of_trace(calibrated: &Calibrated, trace: &CalibratedTrace) -> Vec<(String, String)> {
     let name = trace.trace.name.clone();
     if trace.map.is_none() {
@@ -51,7 +51,7 @@ fn version() -> (String, String) {
     ("probe_sync_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())
 }
 
-/// How sure a trace's map is in its middle, ns; None where that is not known.
+/// Uncertainty of a trace's map in its middle, ns; `None` if unknown.
 fn sigma(of: &CalibratedTrace) -> Option<String> {
     let (first, last): (Picoseconds, Picoseconds) = of.trace.facts.span?;
     let sigma_ns = of.look()?(first + (last - first) / 2).sigma_ns;

@@ -13,7 +13,7 @@ use crate::{
     calibrate, convert, merge,
 };
 
-/// What is in a trace.
+/// Contents of a trace.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Tally {
     slices: u64,
@@ -181,7 +181,7 @@ fn traces(set: &Path) -> Vec<PathBuf> {
     traces
 }
 
-/// All sets of a framework with whole traces.
+/// All sets of a framework with complete traces.
 fn sets(framework: &str) -> Vec<PathBuf> {
     let sets = folder(framework).into_iter().flat_map(|folder| std::fs::read_dir(folder).expect("sets"));
     let mut sets: Vec<PathBuf> = sets.map(|set| set.expect("a set").path()).collect();
@@ -190,7 +190,7 @@ fn sets(framework: &str) -> Vec<PathBuf> {
     sets
 }
 
-/// Every clock is off by another whole number of nanoseconds.
+/// Every clock is off by a different integer number of nanoseconds.
 fn calibrated(traces: &[PathBuf], folder: &Path) -> Calibrated {
     let offsets = folder.join("offsets.csv");
     let row = |node: usize, at: i64| format!("{node},{at},{}\n", 1_234_567 * node);
@@ -215,8 +215,8 @@ fn calibrated(traces: &[PathBuf], folder: &Path) -> Calibrated {
     calibrate(&request).expect("calibrated")
 }
 
-/// Checks that what align, merge and convert write of a framework's traces has what the traces
-/// have.
+/// Checks that the output of align, merge and convert for a framework's traces has the contents of
+/// the traces.
 fn check(framework: &str) {
     let sum = |all: &mut dyn Iterator<Item = Tally>| all.fold(Tally::default(), Tally::plus);
     for set in sets(framework) {
@@ -243,7 +243,7 @@ fn check(framework: &str) {
     }
 }
 
-/// Checks what convert writes of traces that have all this.
+/// Checks the output of convert for traces with these contents.
 fn check_converted(framework: &str, calibrated: &Calibrated, all: Tally, folder: &Path) {
     let at = |name: &str| folder.join(name);
     let sum = |all: &mut dyn Iterator<Item = Tally>| all.fold(Tally::default(), Tally::plus);

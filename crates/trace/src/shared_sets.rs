@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::Picoseconds;
 
-/// A set, or None with a message where it is absent.
+/// A set, or `None` with a message if it is absent.
 pub(crate) fn folder(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
     if path.is_dir() {

@@ -9,7 +9,7 @@ pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, noun: &str) -
     format!("{count} {noun}{}", if count == N::from(1) { "" } else { "s" })
 }
 
-/// `a, b and 3 more`: some of so many.
+/// `a, b and 3 more`: some of `of`.
 pub(crate) fn joined(some: impl Iterator<Item = String>, of: usize) -> String {
     let some: Vec<String> = some.collect();
     let more = of - some.len();

@@ -1,6 +1,6 @@
 //! The number of traces that are processed at once.
 
-/// As many as there are processors, and few enough that memory stays bounded: each may hold some
+/// As many as there are processors, and few enough that memory stays limited: each may hold some
 /// ten megabytes.
 pub(crate) fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MOST)

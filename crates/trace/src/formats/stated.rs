@@ -7,12 +7,12 @@ use std::borrow::Cow;
 
 use crate::model::{CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
 
-/// What an event's arguments say of an operation; empty where they say nothing.
+/// What an event's arguments state about an operation; empty if they state nothing.
 #[derive(Default)]
 pub(super) struct Stated<'a> {
     pub(super) collective: Cow<'a, str>,
     pub(super) dtype: Cow<'a, str>,
-    /// Elements that go in, and that come out.
+    /// Input and output elements.
     pub(super) sent: Cow<'a, str>,
     pub(super) received: Cow<'a, str>,
     pub(super) group: Cow<'a, str>,
@@ -46,7 +46,7 @@ impl<'a> Stated<'a> {
         "In split size",
     ];
 
-    /// The place of an argument of this name, where it is one of these.
+    /// The value for an argument of this name, if it is one of these.
     pub(super) fn place(&mut self, name: &str) -> Option<&mut Cow<'a, str>> {
         Some(match name {
             COLLECTIVE_NAME => &mut self.collective,
@@ -65,8 +65,8 @@ impl<'a> Stated<'a> {
         })
     }
 
-    /// What it is, its number, and to whom it sends. `called`: the event's name, where no argument
-    /// says the operation's.
+    /// The label, the number, and the recipients. `called`: the event's name, if no argument states
+    /// the operation's.
     pub(super) fn part(&self, called: impl FnOnce() -> String, groups: &mut Groups) -> (Label, i64, Recipients) {
         let name = if self.collective.is_empty() { called() } else { self.collective.clone().into_owned() };
         let group = groups.of(self);
@@ -99,7 +99,7 @@ impl<'a> Stated<'a> {
         (Label { name, kind, instance, replicas: Replicas::Absent, device: None }, number, recipients)
     }
 
-    /// The root's place in the group; its rank where the group's members are not listed.
+    /// The root's index in the group; its rank if the group's members are not listed.
     fn member(&self, group: Option<&GroupKey>) -> Option<u32> {
         let root = number::<u32>(&self.root)?;
         match group.and_then(|group| group.ranks.as_ref()) {
@@ -108,8 +108,8 @@ impl<'a> Stated<'a> {
         }
     }
 
-    /// To whom an exchange sends: its split sizes, of elements, say so. Without any an `all_to_all`
-    /// divides its data evenly; an `all_to_allv` never is without.
+    /// Recipients of an exchange, as its split sizes, in elements, tell. Without any an
+    /// `all_to_all` divides its data evenly; an `all_to_allv` always has them.
     fn recipients(&self, name: &str) -> Recipients {
         let uneven = name.contains("allv") || name.contains("alltoallv");
         let Ok(sizes) = serde_json::from_str::<Vec<u64>>(&self.sent_to) else { return Recipients::Unknown };
@@ -128,7 +128,7 @@ impl<'a> Stated<'a> {
 pub(super) struct Groups(Vec<GroupKey>);
 
 impl Groups {
-    /// All, in the order in which they were named first.
+    /// All, in the order in which they were first named.
     pub(super) fn into_keys(self) -> Vec<GroupKey> {
         self.0
     }
@@ -156,7 +156,7 @@ pub(super) fn is_exchange(name: &str) -> bool {
     name.contains("all_to_all") || name.contains("alltoall")
 }
 
-/// Those whose size is not zero.
+/// Members whose size is not zero.
 fn by_size(sizes: &[u64]) -> Recipients {
     if sizes.iter().all(|size| *size > 0) {
         return Recipients::All;
@@ -168,7 +168,7 @@ fn by_size(sizes: &[u64]) -> Recipients {
     Recipients::Members(members.sum())
 }
 
-/// What an operation of this name orders.
+/// The order imposed by an operation of this name.
 pub(super) fn kind_of(name: &str) -> CollectiveKind {
     let lower = name.to_ascii_lowercase();
     let has = |part: &str| lower.contains(part);
@@ -205,7 +205,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
 
 /// The argument that tells a part of an operation from every other event.
 pub(super) const COLLECTIVE_NAME: &str = "Collective name";
-/// What a recorder calls events that are parts of operations.
+/// A recorder's category of events that are parts of operations.
 pub(super) const COLLECTIVE_CATEGORY: &str = "collective";
 /// Longer lists of members are not repeated in every event; `TraceFacts::groups` has them.
 const RANKS_PER_EVENT_MAX: usize = 64;

@@ -22,7 +22,7 @@ use crate::write::{Chunk, FlowEnd, Value};
 /// Number → first start and last end on the reference clock, ns.
 pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;
 
-/// Of one trace, on its own timeline.
+/// For one trace, on its own timeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Context {
     /// Start, end and number of each step, in order of start.
@@ -60,7 +60,7 @@ impl Context {
         all.into_iter().map(|(_, read)| read).collect()
     }
 
-    /// What the traces of each rank say together; `ranks` are their places.
+    /// What the traces of each rank say together; `ranks` are their indices.
     pub(crate) fn of_ranks(all: Vec<Self>, ranks: &[Vec<usize>]) -> Vec<Self> {
         let mut all: Vec<Option<Self>> = all.into_iter().map(Some).collect();
         let of_rank = |rank: &Vec<usize>| {
@@ -119,13 +119,13 @@ impl Context {
         }
     }
 
-    /// When what begins at this time was launched.
+    /// Launch time of what begins at this time.
     pub(crate) fn launch(&self, start_ps: Picoseconds) -> Option<Picoseconds> {
         self.launches.get(&nearest_ns(start_ps)?).map(|launch| Picoseconds::from(*launch) * PS_PER_NS)
     }
 
     /// Number and start, ps, of the step in which something was begun: the last that had begun,
-    /// since the host goes on while its work is under way.
+    /// since the host continues while its work is under way.
     pub(crate) fn step(&self, time_ps: Picoseconds) -> Option<(i64, Picoseconds)> {
         let time = nearest_ns(time_ps)?;
         let begun = self.steps.partition_point(|(start, ..)| *start <= time);
@@ -134,7 +134,7 @@ impl Context {
     }
 }
 
-/// What joins a launch to its kernel.
+/// What connects a launch to its kernel.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Link {
     Correlation(i64),
@@ -177,7 +177,7 @@ impl Reading<'_> {
     }
 }
 
-/// What joins a slice to another, and whether it is the launch.
+/// What connects a slice to another, and whether it is the launch.
 fn link(chunk: &Chunk, row: usize, category: &str) -> Option<(Link, bool)> {
     let flow = chunk.slices.flow[row];
     if flow.id != 0 {

@@ -29,8 +29,8 @@ use std::collections::BTreeMap;
 
 use super::history::Held;
 
-/// How many successive values count as one independent value; at least 1. All series are taken to
-/// be alike. `fitted` numbers were learnt from each.
+/// How many successive values count as one independent value; at least 1. All series are assumed to
+/// have the same statistics. `fitted` numbers were fitted to each.
 pub(super) fn dependence(series: &[Vec<f64>], fitted: f64) -> f64 {
     let series: Vec<Vec<f64>> = series.iter().map(|values| places(values)).collect();
     let kept = kept_by_neighbours(&series, fitted);
@@ -55,7 +55,7 @@ fn kept_by_neighbours(series: &[Vec<f64>], fitted: f64) -> f64 {
     (kept + GIVEN_BACK * (fitted + 4.0 * kept) / length).clamp(0.0, KEPT_MAX)
 }
 
-/// τ from the cosines, where these show what a factor of `kept` or less does not; else 1.
+/// τ from the cosines, if these show what a factor of `kept` or less does not; otherwise 1.
 fn by_slow_part(series: &[Vec<f64>], kept: f64) -> f64 {
     let (spectrum, length) = spectrum(series);
     if spectrum.is_empty() {
@@ -90,8 +90,7 @@ fn by_slow_part(series: &[Vec<f64>], kept: f64) -> f64 {
     models.iter().filter(|model| model.2 >= best - NEARLY_BEST).map(worth).fold(1.0, f64::max)
 }
 
-/// Squares of the slowest cosines of the series, in the mean and in units of the variance, and the
-/// mean length.
+/// Mean squares of the slowest cosines of the series in units of the variance, and the mean length.
 fn spectrum(series: &[Vec<f64>]) -> (Vec<f64>, f64) {
     let taken = series.iter().step_by(series.len().div_ceil(SERIES_MAX).max(1));
     let (mut sums, mut squares, mut values, mut count) = ([0.0; COSINES], 0.0, 0, 0);
@@ -112,7 +111,7 @@ fn spectrum(series: &[Vec<f64>]) -> (Vec<f64>, f64) {
     (sums[..most].iter().map(|sum| sum / unit).collect(), length)
 }
 
-/// Σ x_k·cos(turn·(k + ½)); each cosine is the one before, turned on.
+/// Σ x_k·cos(turn·(k + ½)); each cosine is the previous one, rotated.
 fn cosine(values: &[f64], turn: f64) -> f64 {
     let [[mut real, mut imaginary], [forward, across]] = [0.5 * turn, turn].map(|angle| [angle.cos(), angle.sin()]);
     let mut sum = 0.0;
@@ -146,7 +145,7 @@ pub(super) fn middle(mut times: Vec<i64>) -> i64 {
 }
 
 /// For each rank how late it was in each step that it took part in, ns, in order of time: the mean
-/// over the operations of the step, each of which is a step where steps are not known. `held` is in
+/// over the operations of the step; if steps are unknown, each operation is a step. `held` is in
 /// order of time.
 pub(super) fn lateness(held: &[Held], ranks: usize) -> Vec<BTreeMap<usize, f64>> {
     let mut units: BTreeMap<i64, usize> = BTreeMap::new();
@@ -166,12 +165,12 @@ pub(super) fn lateness(held: &[Held], ranks: usize) -> Vec<BTreeMap<usize, f64>>
     sums.into_iter().map(|sums| mean(sums).collect()).collect()
 }
 
-/// The share of what fitted numbers take from ρ that is given back.
+/// Share of the bias of ρ due to fitted numbers that is corrected.
 const GIVEN_BACK: f64 = 0.5;
 /// The largest ρ that is distinguished from 1.
 const KEPT_MAX: f64 = 0.999;
 
-/// Cosines and series that are looked at, and the fewest values.
+/// Number of cosines and series that are examined, and the fewest values.
 const COSINES: usize = 256;
 const SERIES_MAX: usize = 64;
 const SHORTEST: f64 = 16.0;
@@ -182,9 +181,9 @@ const ONE_FACTOR: [f64; 15] = [-0.9, -0.6, -0.3, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 
 const SLOW_FACTORS: [f64; 6] = [0.6, 0.8, 0.9, 0.95, 0.98, 0.99];
 const SLOW_SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7];
 
-/// By how much the logarithm of the likelihood of a slow part must exceed that of what neighbours
-/// show: of two ranks, whose lateness is one series, and of more. With less, independent steps lose
-/// more than a fifth of their power. And how far below the best a slow part still counts.
+/// How much the log likelihood of a slow part must exceed that of the neighbours' correlation: for
+/// two ranks, whose lateness is one series, and for more. With less, independent steps lose more
+/// than a fifth of their power. And how far below the best a slow part still counts.
 const CLEARLY_BETTER: [f64; 2] = [1.5, 1.0];
 const NEARLY_BEST: f64 = 2.0;
 

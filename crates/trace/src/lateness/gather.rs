@@ -26,7 +26,7 @@ pub(super) struct Gathered {
     pub(super) notes: Vec<String>,
 }
 
-/// Holds what was judged.
+/// Collects the judged operations.
 pub(super) struct Gatherer<'a> {
     nodes: &'a [NodeCollectives<'a>],
     contexts: &'a [Context],
@@ -107,7 +107,7 @@ impl<'a> Gatherer<'a> {
     }
 
     /// Leaves out operations that lack a rank which others of their label join: it may have been
-    /// the last. How many these are.
+    /// the last. Returns how many there are.
     fn complete(&mut self) -> usize {
         let Self { held, joined, of_label, .. } = self;
         let count = held.len();
@@ -122,9 +122,8 @@ impl<'a> Gatherer<'a> {
         count - held.len()
     }
 
-    /// Names nobody where a rank whose trace is missing may have been the last. It was not where
-    /// the operation was through as soon after the last arrival as one of its kind that lacks
-    /// nobody.
+    /// Names no rank if a rank without a trace may have been the last. It was not if the operation
+    /// was over as soon after the last arrival as one of its kind that lacks no rank.
     fn missing(&mut self) {
         let mut quickest: HashMap<usize, i64> = HashMap::new();
         for (held, label) in self.held.iter().zip(&self.of_label).filter(|(held, _)| held.missing == 0) {
@@ -158,9 +157,9 @@ impl<'a> Gatherer<'a> {
         })
     }
 
-    /// The earliest step that a rank began it in: work that runs beside the host is never begun
-    /// before it was asked for. Where no trace numbers its steps, the run of a compiled program,
-    /// which [`number_runs`] numbers.
+    /// The earliest step in which a rank began it: asynchronous work is never begun before it was
+    /// requested. If no trace numbers its steps, the run of a compiled program, which
+    /// [`number_runs`] numbers.
     fn step(&self, operation: &Operation<'_>) -> Option<i64> {
         if self.contexts.iter().all(|context| context.steps.is_empty()) {
             let mut instances = operation.parts.iter().map(|part| &part.label.instance);
@@ -195,7 +194,7 @@ impl<'a> Gatherer<'a> {
         spans
     }
 
-    /// What to tell of calls that returned before their operation had run.
+    /// Note about calls that returned before their operation had run.
     fn returned_early(&self) -> Option<String> {
         (self.returned_early > 0).then(|| {
             format!(
@@ -207,7 +206,7 @@ impl<'a> Gatherer<'a> {
         })
     }
 
-    /// What the times of devices are wrong by at least.
+    /// Smallest possible error of the times of devices.
     fn before_launch(&self) -> Option<String> {
         let of = |(node, context): (&NodeCollectives<'_>, &Context)| {
             (format!("rank {}", node.rank()), context.before_launch)
@@ -283,5 +282,5 @@ fn awaits_all(order: &Order) -> bool {
 
 /// Sets of ranks of a label that are compared.
 const JOINED_MAX: usize = 1 << 8;
-/// Parts that are held at once: about 500 MB with what is said of them.
+/// Most parts held at once: about 500 MB including results.
 const PARTS_MAX: usize = 1 << 22;

@@ -94,7 +94,7 @@ fn args(chunk: &mut Chunk, instance: &LateInstance) -> ArgRange {
     ArgRange { first, count: all.len() as u32 }
 }
 
-/// What the process of the track is called.
+/// Name of the track's process.
 pub(crate) const PROCESS: &str = "late ranks";
 const THREAD: &str = "which rank was last";
 const CATEGORY: &str = "lateness";

@@ -116,7 +116,7 @@ impl FromStr for LatenessSettings {
     }
 }
 
-/// By what the pattern says.
+/// Compares the text of the pattern.
 impl PartialEq for LatenessSettings {
     fn eq(&self, other: &Self) -> bool {
         self.steps.as_str() == other.steps.as_str()

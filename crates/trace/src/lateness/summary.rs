@@ -17,8 +17,8 @@ use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::Matching;
 use crate::words::joined;
 
-/// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in
-/// order of time.
+/// Summarises; `traces` are the ranks, in the order of their numbers in the operations, which are
+/// in order of time.
 pub(super) fn summarize(
     calibrated: &Calibrated,
     traces: &[&CalibratedTrace],
@@ -86,7 +86,7 @@ pub(super) fn summarize(
     }
 }
 
-/// What the job would have saved, for whoever lost most.
+/// What the job would have saved, for the member that lost most.
 struct Savings<'a> {
     history: &'a History<'a>,
     ranks: BTreeMap<u32, Saving>,
@@ -126,7 +126,7 @@ impl Savings<'_> {
     }
 }
 
-/// What chance could do, for ranks and for whole hosts.
+/// What chance explains, for ranks and for whole hosts.
 pub(super) struct Tests<'a> {
     /// Hosts that can be late as a whole, in order.
     names: Vec<&'a String>,
@@ -205,8 +205,8 @@ fn stragglers(
     found
 }
 
-/// What a member's speed would have saved, without what is set aside. Of operations without steps
-/// it is not known which saved how much: then what it lost in the rest is the limit.
+/// What a member's speed would have saved, without what is set aside. For operations without steps
+/// the individual savings are unknown: then its loss in the rest is the limit.
 fn saved_in_the_rest(units: &[Unit], member: usize, saving: &Saving) -> i64 {
     let (order, aside) = by_loss(units);
     let (aside, rest) = order.split_at(aside);
@@ -228,7 +228,7 @@ pub(super) fn rank_units(held: &[Held]) -> Vec<Unit> {
     }))
 }
 
-/// Each step with the host that lost most of it as a whole.
+/// Each step with the host that, as a whole, lost most of it.
 pub(super) fn host_units(ranks: &Ranks, tests: &Tests<'_>, held: &[Held]) -> Vec<Unit> {
     units(held.iter().filter_map(|held| {
         let late = ranks.late_host(held)?;
@@ -237,7 +237,7 @@ pub(super) fn host_units(ranks: &Ranks, tests: &Tests<'_>, held: &[Held]) -> Vec
     }))
 }
 
-/// Leads in all, and what clocks may have added to them or taken from them, ns.
+/// Total leads, and what clocks may have added to them or taken from them, ns.
 #[derive(Copy, Clone, Default)]
 struct Loss {
     lost_ns: i64,
@@ -260,7 +260,7 @@ impl Loss {
     }
 }
 
-/// Ranks of which no operation is judged, beside others.
+/// Ranks without a judged operation, while others have some.
 fn unseen(ranks: &Ranks, lines: &[RankLine]) -> Option<String> {
     let seen: BTreeSet<u32> = lines.iter().map(|line| line.rank).collect();
     let unseen: Vec<String> =
@@ -274,8 +274,8 @@ fn unseen(ranks: &Ranks, lines: &[RankLine]) -> Option<String> {
     })
 }
 
-/// The ranks of the job, and of the groups that the traces list, of which there is no trace. None
-/// where some trace does not say its own rank.
+/// The ranks of the job, and of the groups that the traces list, without a trace. Empty if some
+/// trace does not state its own rank.
 fn missing_ranks(traces: &[&CalibratedTrace]) -> Vec<u32> {
     let own: Option<BTreeSet<u32>> = traces.iter().map(|of| of.trace.facts.identity.rank).collect();
     let Some(own) = own else { return Vec::new() };
@@ -286,7 +286,7 @@ fn missing_ranks(traces: &[&CalibratedTrace]) -> Vec<u32> {
     all.difference(&own).copied().collect()
 }
 
-/// What lost more than all the rest, and so says nothing of who recurs.
+/// Note about what lost more than all the rest, and so says nothing about recurrence.
 fn set_aside(ranks: &Ranks, units: &[Unit]) -> Option<String> {
     let (order, aside) = by_loss(units);
     let told = order[..aside].iter().map(|place| {
@@ -301,8 +301,8 @@ fn set_aside(ranks: &Ranks, units: &[Unit]) -> Option<String> {
     })
 }
 
-/// Each step with the member that lost most of it, None being one of them; operations without a
-/// step stand for themselves.
+/// Each step with the member that lost most of it, `None` counting as one of them; operations
+/// without a step count separately.
 fn units(losses: impl Iterator<Item = (Option<i64>, Option<usize>, Loss)>) -> Vec<Unit> {
     let mut by_step: BTreeMap<i64, BTreeMap<Option<usize>, Loss>> = BTreeMap::new();
     let mut units = Vec::new();
@@ -316,7 +316,7 @@ fn units(losses: impl Iterator<Item = (Option<i64>, Option<usize>, Loss)>) -> Ve
     units
 }
 
-/// A step by what was lost in it; what nobody is known to have lost may have been anybody's.
+/// A step by its losses; losses of unknown members may belong to any member.
 fn unit(step: Option<i64>, losses: &BTreeMap<Option<usize>, Loss>) -> Unit {
     let most = losses.iter().max_by_key(|(member, loss)| (loss.lost_ns, std::cmp::Reverse(**member)));
     let (member, loss) = most.map_or((None, Loss::default()), |(member, loss)| (*member, *loss));
@@ -326,11 +326,11 @@ fn unit(step: Option<i64>, losses: &BTreeMap<Option<usize>, Loss>) -> Unit {
     Unit { step, member, lost_ns: loss.lost_ns, bounds_ns: [loss.lost_ns.saturating_sub(loss.room_ns), most_ns] }
 }
 
-/// No job has more ranks: what a trace states beyond is not believed.
+/// No job has more ranks: larger numbers in a trace are ignored.
 const RANKS_MAX: u32 = 1 << 20;
-/// Ranks that are told as not seen.
+/// Most ranks reported as not seen.
 const UNSEEN_TOLD: usize = 8;
-/// Steps that are told as set aside.
+/// Most steps reported as set aside.
 const ASIDE_TOLD: usize = 4;
 /// Ranks, and hosts, for which the job is run again without their delays.
 const REPLAYS_MAX: usize = 8;

@@ -73,7 +73,7 @@ impl Lateness {
         Some(format!("The traces of {ranks} are missing{which}: {open}."))
     }
 
-    /// Who is late again and again.
+    /// Which ranks are late repeatedly.
     fn verdict(&self) -> Vec<String> {
         // Where a missing rank may have been the last everywhere, nothing is left to say.
         let unknown = self.lead_sigma_median_ns.is_some_and(f64::is_infinite);
@@ -102,7 +102,7 @@ impl Lateness {
     }
 
     /// In how many of its steps a straggler's host, and in how many its device, was late with the
-    /// operation that cost most; where steps are not known, of as many operations, the costliest
+    /// operation that cost most; if steps are unknown, of the same number of operations, costliest
     /// first.
     fn sides(&self, straggler: &Straggler) -> (usize, usize) {
         let own = |instance: &&LateInstance| straggler.rank.is_some() && instance.last_rank == straggler.rank;
@@ -316,7 +316,7 @@ fn spans(numbers: &[u32]) -> String {
     joined(runs.map(run).take(RUNS_TOLD), count)
 }
 
-/// The slope where it is certain.
+/// The slope if it is certain.
 fn trend(line: &RankLine) -> String {
     match (line.trend_ns_per_s, line.trend_sigma_ns_per_s) {
         (Some(slope), Some(sigma)) if slope.abs() > probe_sync_lateness::operation::DEVIATIONS * sigma => short(slope),
@@ -353,7 +353,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// A name of so many characters at most: its beginning and its end.
+/// A name of at most this many characters: its beginning and its end.
 fn cut(name: &str, most: usize) -> String {
     // Names come from traces: what is no visible character could write over the table.
     let visible: Vec<char> = plain_name(name).chars().collect();
@@ -365,7 +365,7 @@ fn cut(name: &str, most: usize) -> String {
     visible[..begin].iter().chain(&['…']).chain(&visible[visible.len() - end..]).collect()
 }
 
-/// Says how many lines a table leaves out.
+/// States how many lines a table omits.
 fn more(text: &mut String, lines: usize, what: &str) {
     if lines > LINES {
         // Writing to a string cannot fail.
@@ -373,7 +373,7 @@ fn more(text: &mut String, lines: usize, what: &str) {
     }
 }
 
-/// Broken at spaces into lines of 80 columns, the later ones two columns in.
+/// Wrapped at spaces into lines of 80 columns, continuation lines indented by two.
 fn wrapped(line: &str) -> String {
     let mut text = String::new();
     let mut width = 0;
@@ -395,7 +395,7 @@ fn wrapped(line: &str) -> String {
 }
 
 impl LateInstance {
-    /// One line that says who was last.
+    /// One line that states who was last.
     pub(super) fn label(&self) -> String {
         let by = span(self.lead_ns as f64);
         match (&self.late_host, self.last_rank) {
@@ -411,7 +411,7 @@ const NOTHING: &str = "nothing to check: the traces share no collective whose pa
 const NOBODY: &str = "No consistent straggler: which rank was last looks random, or cost less than 1 % of the time.";
 /// Steps of which a smaller share is independent are said to depend on each other.
 const LASTING: f64 = 0.9;
-/// Runs of missing ranks that are told.
+/// Most runs of missing ranks listed.
 const RUNS_TOLD: usize = 12;
 const WIDTH: usize = 80;
 /// Lines of a table.

@@ -28,19 +28,19 @@
 //! Whatever a clock error within 3σ does, the m are then no more than the member's true ones and
 //! the K no fewer than the true ones, of which each member has one in n where all are alike.
 
-/// A step, or an operation where steps are not known: the member that lost most, and how much, ns.
+/// A step, or an operation if steps are unknown: the member that lost most, and how much, ns.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Unit {
     pub(super) step: Option<i64>,
-    /// None where clocks do not say who it was.
+    /// `None` if clocks do not tell which it was.
     pub(super) member: Option<usize>,
     pub(super) lost_ns: i64,
-    /// What the member lost at least and what anybody lost at most, if no clock is wrong by more
-    /// than 3σ, ns.
+    /// The least that the member lost and the most that any member lost, if no clock is wrong by
+    /// more than 3σ, ns.
     pub(super) bounds_ns: [i64; 2],
 }
 
-/// What chance could do.
+/// What chance explains.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Chance {
     /// Members that could be it.
@@ -52,7 +52,7 @@ pub(super) struct Chance {
 }
 
 impl Chance {
-    /// How probable it is that any member is it so often of so many units, were all alike.
+    /// Probability that any member is the one in this many of the units, if all were alike.
     fn of(self, times: usize, units: usize) -> f64 {
         let one = at_least(times, units, 1.0 / self.members as f64);
         ((self.tests * self.members) as f64 * one.powf(1.0 / self.dependence)).min(1.0)
@@ -63,13 +63,13 @@ impl Chance {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Recurrent {
     pub(super) member: usize,
-    /// Those units in which it lost most, as places in the list.
+    /// Indices of the units in which it lost most.
     pub(super) units: Vec<usize>,
     pub(super) chance: f64,
 }
 
-/// Places of the units by their loss, the largest first, and how many of them are set aside: each
-/// lost more than all behind it together.
+/// Indices of the units by their loss, largest first, and how many of them are set aside: each lost
+/// more than all after it together.
 pub(super) fn by_loss(units: &[Unit]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by_key(|place| (std::cmp::Reverse(units[*place].lost_ns), *place));
@@ -128,8 +128,8 @@ pub(super) fn recurrent(units: &[Unit], chance: Chance) -> Vec<Recurrent> {
     found
 }
 
-/// How probable it is that one of so many members is it in all of so many independent units: the
-/// least that can be said of any.
+/// Probability that one of `members` is the one in all of `units` independent units: the smallest
+/// value for any.
 pub(super) fn chance_of_always(units: f64, members: usize) -> f64 {
     let members = members as f64;
     (members * members.powf(-units)).min(1.0)
@@ -153,7 +153,7 @@ fn at_least(times: usize, trials: usize, p: f64) -> f64 {
     sum.min(1.0)
 }
 
-/// So many units have to be left for any to be set aside.
+/// Fewest units that must remain when others are set aside.
 const REST_MIN: usize = 4;
 /// A member is named below this probability of chance.
 pub(super) const CHANCE_MAX: f64 = 0.01;

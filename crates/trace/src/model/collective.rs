@@ -63,8 +63,8 @@ pub enum Replicas {
     Groups(Arc<[Vec<u64>]>),
 }
 
-/// Every part is looked up by its label, and groups may list thousands of devices: they count by
-/// their number and first device.
+/// Every part is looked up by its label, and groups may list thousands of devices: only their
+/// number and first device are hashed.
 impl Hash for Replicas {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::mem::discriminant(self).hash(state);

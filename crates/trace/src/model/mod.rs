@@ -106,9 +106,9 @@ impl TraceFacts {
 /// least.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BeforeLaunch {
-    /// How many.
+    /// Number of kernels.
     pub(crate) count: u64,
-    /// By how much at most, ns.
+    /// Largest amount, ns.
     pub(crate) most_ns: i64,
 }
 
@@ -167,7 +167,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The rank of the process that its marks prove, where the profiler states none.
+    /// The rank of the process that its marks prove, if the profiler states none.
     pub(crate) fn take_rank_of_process(&mut self) {
         if let (None, Some(process)) = (self.rank, &self.process) {
             (self.rank, self.world_size) = (Some(process.rank), Some(process.world_size));

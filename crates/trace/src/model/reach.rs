@@ -16,7 +16,7 @@ use super::time::Picoseconds;
 pub struct Reach {
     pub(crate) first_ps: Picoseconds,
     pub(crate) last_ps: Picoseconds,
-    /// When the recording ended, where a length that wrapped around reaches beyond it.
+    /// When the recording ended, if a length that wrapped around reaches beyond it.
     pub(crate) stopped_ps: Option<Picoseconds>,
 }
 
@@ -26,14 +26,15 @@ impl Reach {
     /// Times that are no further apart than this, ps, are always of one group.
     pub(crate) const NEAR_PS: Picoseconds = GAP_PS;
 
-    /// All times but those of lengths that wrapped around: of a recording that ended then.
+    /// All times except those of lengths that wrapped around, for a recording that ended at this
+    /// time.
     pub(crate) fn until(stopped_ps: Picoseconds) -> Self {
         Self { first_ps: Picoseconds::MIN / 4, last_ps: Picoseconds::MAX / 4, stopped_ps: Some(stopped_ps) }
     }
 
-    /// Returns true if a length is what becomes of a small negative number of microseconds in 32
-    /// bits without a sign: 71.6 minutes, less a minute at most. A hang may last as long; but
-    /// nobody records the end of an event after the recording.
+    /// Returns true if a length is what a small negative number of microseconds becomes as an
+    /// unsigned 32-bit number: 71.6 minutes, minus at most a minute. A hang may last as long; but
+    /// no event's end is recorded after the recording.
     #[inline]
     pub(crate) fn may_be_wrapped(length_ps: Picoseconds) -> bool {
         (WRAPPED_PS - ZERO_PS..WRAPPED_PS).contains(&length_ps)
@@ -45,7 +46,7 @@ impl Reach {
         Self::may_be_wrapped(end_ps - start_ps) && self.stopped_ps.is_some_and(|stopped| end_ps > stopped + ZERO_PS)
     }
 
-    /// First and last believed time, ns.
+    /// First and last plausible time, ns.
     #[cfg(feature = "rocpd")]
     pub(crate) fn bounds_ns(&self) -> (i64, i64) {
         let ns =
@@ -124,7 +125,8 @@ impl Spread {
         }
     }
 
-    /// The group in which nearly all events are; None where all are, or no group stands out.
+    /// The group that contains nearly all events; `None` if it contains all, or if no group stands
+    /// out.
     pub(crate) fn reach(mut self) -> Option<Reach> {
         self.flush();
         if self.is_scattered {
@@ -169,7 +171,7 @@ pub(crate) struct LeftOut {
     first_at: Option<u64>,
 }
 
-/// Why an event's time is not believed.
+/// Why an event's time is implausible.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Oddity {
     /// Its time is written as 0 and is far from all others.
@@ -191,24 +193,24 @@ impl LeftOut {
         self.first_at.get_or_insert(at);
     }
 
-    /// Counts events without a place in the file.
+    /// Counts events without a position in the file.
     pub(crate) fn add_many(&mut self, oddity: Oddity, events: u64) {
         if events > 0 {
             *self.counts.entry(oddity).or_default() += events;
         }
     }
 
-    /// How many there are for each reason.
+    /// Number of events for each reason.
     pub(crate) fn by_reason(&self) -> Vec<(&'static str, u64)> {
         self.counts.iter().map(|(oddity, count)| (oddity.text(), *count)).collect()
     }
 
-    /// How many there are.
+    /// Number of events.
     pub(crate) fn events(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// A sentence for the user; None where no event was left out.
+    /// A note for the user; `None` if no event was left out.
     pub(crate) fn note(&self) -> Option<String> {
         let reasons: Vec<String> =
             self.counts.iter().map(|(oddity, count)| format!("{count} {}", oddity.text())).collect();
@@ -234,7 +236,7 @@ impl Oddity {
 
 /// Times that are further apart than this, ps, are of different groups: a day.
 const GAP_PS: Picoseconds = 86_400_000_000_000_000;
-/// Where a length in whole microseconds wraps around, ps: 2^32 µs.
+/// Where a length in integer microseconds wraps around, ps: 2^32 µs.
 const WRAPPED_PS: Picoseconds = (1 << 32) * 1_000_000;
 /// A 0 that lies further before the first event, ps, is no time: a minute.
 const ZERO_PS: Picoseconds = 60_000_000_000_000;
@@ -242,9 +244,9 @@ const ZERO_PS: Picoseconds = 60_000_000_000_000;
 const BUCKET_BITS: u32 = 52;
 /// Buckets of a trace; with more its times say nothing.
 const BUCKETS_MAX: usize = 1 << 16;
-/// So many events may lie elsewhere,
+/// At most this many events may lie elsewhere,
 const FEW: u64 = 3;
-/// or one in so many.
+/// or one in this many.
 const SHARE: u64 = 10;
 
 #[cfg(test)]

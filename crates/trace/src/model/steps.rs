@@ -54,7 +54,7 @@ impl Steps {
         }
     }
 
-    /// Ends taking in: moves all times by `base_ps`, and drops what is no series of steps. Steps
+    /// Ends adding: shifts all times by `base_ps`, and drops what is not a series of steps. Steps
     /// follow each other, and each has a higher number than the one before.
     pub(crate) fn close(&mut self, base_ps: Picoseconds, on_device: bool) {
         self.on_device = on_device;
@@ -67,8 +67,8 @@ impl Steps {
             issued.map(|(start, issued)| (start.saturating_add(base_ns), issued.saturating_add(base_ns))).collect();
     }
 
-    /// The steps of traces that follow each other. A series that begins anew, as after a restart,
-    /// is none.
+    /// The steps of traces that follow each other. A series that begins again, as after a restart,
+    /// is dropped.
     pub(crate) fn joined<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         let mut joined = Self::default();
         for Self { series, issued, on_device } in all {

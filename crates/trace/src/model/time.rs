@@ -6,7 +6,7 @@ pub type Picoseconds = i128;
 /// Picoseconds in a nanosecond.
 pub(crate) const PS_PER_NS: Picoseconds = 1000;
 
-/// The nearest nanosecond, which keeps the order of times; None beyond 64 bits.
+/// The nearest nanosecond, which keeps the order of times; `None` beyond 64 bits.
 pub(crate) fn nearest_ns(time: Picoseconds) -> Option<i64> {
     i64::try_from((time + PS_PER_NS / 2).div_euclid(PS_PER_NS)).ok()
 }
@@ -20,11 +20,11 @@ pub(crate) const UNIX_TIME_MIN_PS: Picoseconds = 100_000_000_000_000_000_000;
 pub(crate) struct MappedTime {
     /// On the common clock, ps.
     pub(crate) at: Picoseconds,
-    /// Its standard deviation, ns.
+    /// Standard deviation, ns.
     pub(crate) sigma_ns: f64,
     /// The share of it that is the trace's own, ns: how well its timeline is tied to its node's
     /// clock. What is left is the node's, and the same for all traces of the node.
     pub(crate) own_sigma_ns: f64,
-    /// It may be early by as much beside, ns.
+    /// How early it may be in addition, ns.
     pub(crate) early_by_ns: f64,
 }

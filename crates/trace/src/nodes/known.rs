@@ -81,18 +81,18 @@ impl Display for SettledBy {
     }
 }
 
-/// What is known of the nodes whose offsets will be applied.
+/// Knowledge about the nodes whose offsets will be applied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownNodes {
-    /// The nodes that have offsets, the reference included; empty where none will be applied.
+    /// The nodes that have offsets, including the reference; empty if none will be applied.
     pub(crate) nodes: BTreeSet<u32>,
-    /// Their hosts, where stated.
+    /// Their hosts, if stated.
     pub(crate) hosts: BTreeMap<u32, String>,
-    /// The launcher's ranks, where the run recorded them.
+    /// The launcher's ranks, if the run recorded them.
     pub(crate) ranks: Vec<RankRecord>,
 }
 
-/// Which node wrote a trace, and by what that is known.
+/// Which node wrote a trace, and what shows it.
 #[derive(Debug)]
 pub(super) struct Settled {
     pub(super) node: u32,
@@ -113,7 +113,7 @@ impl KnownNodes {
     /// The node that recorded facts assign to a trace; `None` if they assign none.
     ///
     /// # Errors
-    /// When host and rank point to different nodes.
+    /// Returns an error if host and rank point to different nodes.
     pub(super) fn settle(&self, path: &Path, identity: &Identity) -> Result<Option<Settled>, Error> {
         if let Some(process) = &identity.process {
             return Ok(Some(self.of_process(process, identity)));
@@ -158,9 +158,9 @@ impl KnownNodes {
         }
     }
 
-    /// The node with the trace's rank as its number, where the offsets are numbered 0 to n − 1,
-    /// name no hosts or ranks, and the trace is of a job of n ranks. A table of offsets made by
-    /// hand has nothing else to go by.
+    /// The node with the trace's rank as its number, if the offsets are numbered 0 to n − 1, name
+    /// no hosts or ranks, and the trace belongs to a job of n ranks. A table of offsets made by
+    /// hand has no other information.
     fn numbered_alike(&self, identity: &Identity) -> Option<Settled> {
         let (rank, world_size) = identity.marked_rank.or(identity.rank.zip(identity.world_size))?;
         let are_unnamed = self.hosts.is_empty() && self.ranks.is_empty();
@@ -184,7 +184,7 @@ impl KnownNodes {
     /// Notes about a node given by the caller.
     ///
     /// # Errors
-    /// [`Error::Request`] where recorded facts give the trace to others.
+    /// [`Error::Request`] if recorded facts assign the trace to others.
     pub(super) fn confirm(&self, path: &Path, node: u32, identity: &Identity) -> Result<Option<String>, Error> {
         let refuse = |problem: String| Err(Error::Request { problem });
         let path = path.display();
@@ -217,7 +217,7 @@ impl KnownNodes {
     /// The nodes in order, for as many traces.
     ///
     /// # Errors
-    /// When there are not as many nodes as traces.
+    /// Returns an error if the numbers of nodes and traces differ.
     pub(super) fn in_order(&self, traces: usize) -> Result<Vec<u32>, Error> {
         if self.nodes.is_empty() {
             let problem = "--assume-order needs --run-dir or --offsets, which define the nodes".to_owned();
@@ -233,7 +233,7 @@ impl KnownNodes {
         Ok(self.nodes.iter().copied().collect())
     }
 
-    /// Why traces are refused whose node no fact tells, and which flags would.
+    /// Why traces without facts about their node are refused, and which flags help.
     pub(super) fn unsettled(&self, traces: &[Unsettled<'_>], of: usize) -> String {
         let named = traces.iter().take(MOST_NAMED).map(|Unsettled { path, identity, marks }| {
             let host = identity.hostname.as_ref().map_or_else(|| "no host".to_owned(), |host| format!("host {host}"));
@@ -254,7 +254,7 @@ impl KnownNodes {
         )
     }
 
-    /// Nodes, hosts and ranks, as far as a line holds them.
+    /// Nodes, hosts and ranks, as far as they fit a line.
     fn listed(&self) -> String {
         let host = |node: &u32| self.hosts.get(node).map_or_else(String::new, |host| format!(" on {host}"));
         let some = self.nodes.iter().take(MOST_NAMED).map(|node| format!("node {node}{}", host(node)));
@@ -278,26 +278,26 @@ impl KnownNodes {
         found.into_iter().collect()
     }
 
-    /// Where the run recorded the ranks of the trace that are in the run's own numbering: the
-    /// program's word, then the profiler's.
+    /// Where the run recorded the ranks of the trace that are in the run's own numbering: as stated
+    /// by the program, then by the profiler.
     fn believed(&self, identity: &Identity) -> Vec<&RankRecord> {
         let marked = identity.marked_rank.and_then(|rank| self.recorded(rank));
         let profiled = self.profiled(identity).filter(|record| is_of_launcher(record, identity));
         marked.into_iter().chain(profiled).collect()
     }
 
-    /// Where the run recorded a rank of the profiler's number, which is not in that numbering.
+    /// Where the run recorded a rank with the profiler's number, which is not in that numbering.
     fn of_other_launcher(&self, identity: &Identity) -> Option<&RankRecord> {
         self.profiled(identity).filter(|record| !is_of_launcher(record, identity))
     }
 
-    /// Where the run recorded a rank of the profiler's number.
+    /// Where the run recorded a rank with the profiler's number.
     fn profiled(&self, identity: &Identity) -> Option<&RankRecord> {
         let of_profiler = identity.rank.zip(identity.world_size).filter(|rank| Some(*rank) != identity.marked_rank);
         self.recorded(of_profiler?)
     }
 
-    /// The record of a rank in a job of this size, where there is one alone.
+    /// The record of a rank in a job of this size, if there is only one.
     fn recorded(&self, (rank, world_size): (u32, u32)) -> Option<&RankRecord> {
         let mut found = self.ranks.iter().filter(|record| record.rank == rank && record.world_size == world_size);
         let record = found.next()?;
@@ -315,12 +315,12 @@ fn disagree(path: &Path, one: &str, other: &str) -> Error {
     Error::Nodes { problem }
 }
 
-/// The trace's host, where it states one that tells hosts apart.
+/// The trace's host, if it states one that distinguishes hosts.
 pub(crate) fn host(identity: &Identity) -> Option<&str> {
     identity.hostname.as_deref().filter(|host| !(host.is_empty() || same_host(host, "localhost")))
 }
 
-/// `node1` and `node1.cluster.local` are one host where one of them says no domain.
+/// `node1` and `node1.cluster.local` are the same host if one of them states no domain.
 pub(crate) fn same_host(one: &str, other: &str) -> bool {
     fn short(name: &str) -> &str {
         name.split('.').next().unwrap_or_default()
@@ -355,7 +355,7 @@ fn rank(identity: &Identity) -> String {
 
 /// Traces, nodes and ranks that a refusal names.
 const MOST_NAMED: usize = 8;
-/// What to do where a trace is numbered by one launcher and the run by another.
+/// What to do if a trace is numbered by one launcher and the run by another.
 const OTHER_NUMBERING: &str = "Profilers record torch's rank, or the rank of the launcher named in their database, and another \
     launcher may number the same hosts differently: set the job's RANK and WORLD_SIZE for the ranks of the run as well, or have the \
     program put an event probe_sync.rank#3/8, with the run's rank and number of ranks, into the trace. ";

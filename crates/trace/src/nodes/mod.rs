@@ -33,10 +33,10 @@ use spans::Joined;
 pub(crate) use spans::of_ranks;
 pub use trace::NodeTrace;
 
-/// What the caller says of whose traces they are.
+/// What the caller says about the nodes of the traces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said<'a> {
-    /// Node numbers in the order of the traces; empty: what traces and run say.
+    /// Node numbers in the order of the traces; empty: determined from traces and run.
     pub(crate) nodes: &'a [u32],
     /// The traces are in the order of the nodes.
     pub(crate) in_order: bool,
@@ -52,7 +52,7 @@ pub(crate) type LeftOutFile = (PathBuf, Error);
 ///
 /// # Errors
 /// Names the traces that cannot be read, have no node, or contradict the caller or the run, and
-/// says which flags settle it.
+/// says which flags help.
 pub(crate) fn read(
     paths: &[PathBuf],
     said: &Said<'_>,
@@ -110,8 +110,9 @@ pub(crate) fn read(
     Ok((traces, left_out))
 }
 
-/// Names the communicators of different processes alike that are surely one, while nothing more is
-/// known of clocks than that processes of one host share them; which stay open, in words.
+/// Gives communicators of different processes that are certainly the same a common name, while
+/// nothing more is known about clocks than that processes of one host share them; returns which
+/// stay open, in words.
 pub(crate) fn join_communicators(traces: &mut [NodeTrace]) -> Vec<String> {
     let mut hosts: Vec<(String, TraceClock)> = Vec::new();
     let mut host_of = |trace: &NodeTrace| {
@@ -132,7 +133,8 @@ pub(crate) fn join_communicators(traces: &mut [NodeTrace]) -> Vec<String> {
     join_by_clocks(traces.iter_mut().zip(clocks))
 }
 
-/// The same with the clocks of the traces. Roots are ranks: a trace's place in a list is none.
+/// The same with the clocks of the traces. Roots are ranks: a trace's index in a list does not
+/// count.
 pub(crate) fn join_by_clocks<'a>(
     traces: impl IntoIterator<Item = (&'a mut NodeTrace, Box<Shared<'a>>)>,
 ) -> Vec<String> {
@@ -175,7 +177,7 @@ fn refuse_repeated(traces: &[NodeTrace]) -> Result<(), Error> {
 /// the next free number. A rank may have several traces, one after the other.
 ///
 /// # Errors
-/// Two traces of a rank overlap in time: one may be a copy of the other.
+/// Returns an error if two traces of a rank overlap in time: one may be a copy of the other.
 fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
     let mut taken: BTreeMap<u32, PathBuf> = BTreeMap::new();
     let mut later = Vec::new();
@@ -252,9 +254,8 @@ fn name(trace: &mut NodeTrace) {
     trace.name = if others.is_empty() { first } else { format!("{first} ({})", others.join(", ")) };
 }
 
-/// What the check needs of each rank, seen through the maps. Without any map all are seen as they
-/// are; where only some have one, the others are left out: nothing can be said of a clock that is
-/// not known.
+/// Input of the check for each rank, seen through the maps. Without any map all are taken as they
+/// are; if only some have one, the others are left out: nothing can be said about an unknown clock.
 pub(crate) fn with_collectives<T>(
     traces: &[&NodeTrace],
     maps: &[Option<Box<MapTime<'_>>>],
@@ -302,7 +303,7 @@ pub(crate) fn with_collectives<T>(
 /// node.
 ///
 /// # Errors
-/// When the collectives join nobody to the reference.
+/// Returns an error if the collectives connect no node to the reference.
 pub(crate) fn offsets_from_collectives(
     traces: &[&NodeTrace],
     own: &[Option<Box<MapTime<'_>>>],

@@ -12,7 +12,7 @@ use crate::formats::{FactOptions, TraceFormat, detect};
 use crate::model::TraceFacts;
 use crate::workers::workers;
 
-/// A trace's format and what it says.
+/// A trace's format and facts.
 pub(super) type Facts = (&'static dyn TraceFormat, TraceFacts);
 
 /// The facts of each trace, or why there are none. Unless `go_on`, no trace is begun after one that

@@ -26,7 +26,7 @@ pub(crate) fn of_ranks(traces: &[&NodeTrace]) -> Vec<Vec<usize>> {
     ranks
 }
 
-/// What several traces of a rank hold together.
+/// Combines several traces of a rank.
 pub(super) struct Joined<'a> {
     pub(super) parts: CollectiveParts,
     pub(super) groups: &'a [GroupKey],
@@ -59,7 +59,7 @@ impl<'a> Joined<'a> {
         Self { parts, groups: groups.unwrap_or_default(), steps, begins }
     }
 
-    /// Times through the map of the trace that they are of.
+    /// Maps times by the map of the trace that they belong to.
     pub(super) fn map<'m>(&'m self, maps: Vec<&'m MapTime<'m>>) -> Box<MapTime<'m>> {
         Box::new(move |time| {
             let trace = self.begins.iter().filter(|begin| **begin <= time).count().min(maps.len() - 1);
@@ -68,7 +68,7 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// By how much numbers are moved on with each trace: no process counts so far.
+/// Added to numbers with each trace, as a power of two: no process counts that far.
 const AGAIN_BITS: u32 = 40;
 
 #[cfg(test)]

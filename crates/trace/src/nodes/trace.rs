@@ -12,7 +12,7 @@ use crate::write::BETWEEN_NAMES;
 pub struct NodeTrace {
     /// The file.
     pub path: PathBuf,
-    /// Its format.
+    /// Format of the trace.
     pub format: &'static dyn TraceFormat,
     /// Number that distinguishes it from the others: its rank, otherwise its node if that is free,
     /// otherwise the next free number.

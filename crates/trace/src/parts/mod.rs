@@ -105,8 +105,8 @@ impl CollectiveParts {
         self.of_calls |= other.of_calls;
     }
 
-    /// Says that the parts are calls, which may return before their operation has run: their ends
-    /// prove nothing alone.
+    /// Marks the parts as calls, which may return before their operation has run: their ends alone
+    /// prove nothing.
     #[cfg(feature = "rocpd")]
     pub(crate) fn set_of_calls(&mut self) {
         self.of_calls = true;
@@ -117,7 +117,7 @@ impl CollectiveParts {
         self.of_calls
     }
 
-    /// Moves all times, those to come included: a base may stand at the end of a file.
+    /// Shifts all times, including future ones: a base may be at the end of a file.
     pub(crate) fn shift(&mut self, by_ps: Picoseconds) {
         self.origin_ps += by_ps;
     }
@@ -148,7 +148,7 @@ impl CollectiveParts {
         self.count == 0
     }
 
-    /// Parts that end before they start; they order nothing.
+    /// Parts that end before they start; they impose no order.
     pub(crate) fn reversed(&self) -> u64 {
         self.reversed
     }
@@ -169,7 +169,7 @@ impl CollectiveParts {
         self.left_out += parts;
     }
 
-    /// All labels with their numbers, and how many parts each has.
+    /// All labels with their numbers, and the number of parts of each.
     pub(crate) fn labels(&self) -> impl Iterator<Item = (u32, &Label, u64)> {
         let mut counts = vec![0; self.labels.len()];
         for slice in self.runs.iter().flat_map(|run| &run.slices) {
@@ -183,7 +183,7 @@ impl CollectiveParts {
         &self.labels[number as usize]
     }
 
-    /// Changes what parts are, once [`Self::close`] was called: what the traces together tell of
+    /// Changes labels, after [`Self::close`]: according to what the traces together tell about
     /// them.
     pub(crate) fn relabel(&mut self, mut change: impl FnMut(&mut Label)) {
         self.labels.iter_mut().for_each(|label| change(Arc::make_mut(label)));
@@ -203,7 +203,7 @@ impl CollectiveParts {
         regions.for_each(spill::Region::lose);
     }
 
-    /// All parts in order of the file.
+    /// All parts in file order.
     #[cfg(test)]
     pub(crate) fn events(&self) -> Vec<CollectiveEvent> {
         let numbers: Vec<u32> = self.labels().map(|(number, ..)| number).collect();
@@ -256,7 +256,7 @@ impl CollectiveParts {
         self.merge_full_levels();
     }
 
-    /// Merges the last runs while they are many and were merged equally often.
+    /// Merges the last runs while there are many that were merged equally often.
     fn merge_full_levels(&mut self) {
         // Ends: each turn leaves fewer runs.
         while let Some(level) = self.runs.last().map(|run| run.level) {
@@ -267,7 +267,7 @@ impl CollectiveParts {
         }
     }
 
-    /// Makes the runs from the `first` on one; false where they cannot be.
+    /// Merges the runs from the `first` on; returns false if that fails.
     fn merge_from(&mut self, first: usize) -> bool {
         if self.unmerged {
             return false;
@@ -284,7 +284,7 @@ impl CollectiveParts {
     }
 }
 
-/// What an entry of a label costs in memory, about; blocks are rounded up.
+/// Approximate memory of a label's entry; blocks are rounded up.
 fn label_bytes(label: &Label) -> usize {
     let group = |group: &GroupKey| group.name.len() + group.ranks.as_ref().map_or(0, |ranks| ranks.len() * 4);
     let instance = match &label.instance {
@@ -319,7 +319,7 @@ impl Cursor<'_> {
         head
     }
 
-    /// Parts that could not be read back; what came is not complete then.
+    /// Parts that could not be read back; the result is then incomplete.
     pub(crate) fn unread(&self) -> u64 {
         self.merge.unread
     }

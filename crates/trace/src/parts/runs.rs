@@ -14,7 +14,7 @@ use crate::model::time::Picoseconds;
 /// Parts in order of label, number and time.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// Where on disk it is; None: it is what is held.
+    /// Its region on disk; `None`: it is the one held.
     pub(super) region: Option<Arc<Region>>,
     /// In order of label.
     pub(super) slices: Vec<Slice>,
@@ -31,7 +31,7 @@ pub(super) struct Slice {
 }
 
 impl Run {
-    /// Of sorted records.
+    /// From sorted records.
     pub(super) fn of(records: &[Record], region: Option<Arc<Region>>) -> Self {
         let mut slices = Vec::new();
         records.iter().for_each(|record| count_in(&mut slices, record.label));
@@ -50,7 +50,7 @@ fn count_in(slices: &mut Vec<Slice>, label: u32) {
     }
 }
 
-/// Several runs as one, written to disk.
+/// Merges several runs into one, written to disk.
 pub(super) fn merged(spill: &Spill, runs: &[Run]) -> io::Result<Run> {
     let slices = || runs.iter().flat_map(|run| &run.slices);
     let region = spill.reserve(slices().map(|slice| slice.count).sum())?;
@@ -77,7 +77,7 @@ pub(super) fn merged(spill: &Spill, runs: &[Run]) -> io::Result<Run> {
     Ok(Run { region: Some(Arc::new(region)), slices: found, level })
 }
 
-/// What parts are ordered by: number, start, end, ordinal.
+/// The order of parts: number, start, end, ordinal.
 type Order = (i64, Picoseconds, Picoseconds, u64);
 
 /// The parts of some labels, in order over all runs.
@@ -87,9 +87,9 @@ pub(super) struct Merge<'a> {
     slices: Vec<Reading<'a>>,
     /// The first part of each slice, reversed since the heap returns the largest.
     heads: BinaryHeap<std::cmp::Reverse<(Order, usize)>>,
-    /// Parts that could not be read back; what came is not complete then.
+    /// Parts that could not be read back; the result is then incomplete.
     pub(super) unread: u64,
-    /// The most parts that it ever held; for tests of the bound.
+    /// The most parts that it ever held; for tests of the limit.
     pub(super) most_held: usize,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Merge<'a> {
         record
     }
 
-    /// Puts a slice's next part among the heads, reading ahead where needed.
+    /// Puts a slice's next part among the heads, reading ahead if needed.
     fn refill(&mut self, slice: usize) {
         let reading = &mut self.slices[slice];
         if reading.ahead.is_empty() && reading.left > 0 {
@@ -155,7 +155,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Parts of a slice that are held at most: 10 KiB.
+/// Most parts of a slice held: 10 KiB.
 pub(super) const READ_AHEAD: usize = 128;
-/// Parts that are held until they are written together: 320 KiB.
+/// Parts held until they are written together: 320 KiB.
 const WRITE_BEHIND: usize = 1 << 12;

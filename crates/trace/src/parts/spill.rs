@@ -21,7 +21,7 @@ use crate::model::time::Picoseconds;
 #[derive(Clone, Debug, Default)]
 pub struct Spill(Arc<Mutex<Option<Arc<SpillFile>>>>);
 
-/// The file, and what of it is in use.
+/// The file, and its used regions.
 #[derive(Debug)]
 struct SpillFile {
     file: File,
@@ -44,7 +44,7 @@ pub(super) struct Region {
 }
 
 impl Spill {
-    /// A place for so many records. The file is made when the first is wanted.
+    /// Reserves a region for this many records. The file is created on first use.
     pub(super) fn reserve(&self, records: usize) -> io::Result<Region> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match &*slot {
@@ -65,7 +65,7 @@ impl Spill {
         Ok(Region { file, at, bytes })
     }
 
-    /// How long the file became.
+    /// Final length of the file.
     #[cfg(test)]
     pub(super) fn length(&self) -> u64 {
         let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Drop for Region {
     }
 }
 
-/// A file that nobody else can open and that is gone with its last user.
+/// Creates a file that no other process can open and that disappears with its last user.
 pub(crate) fn nameless() -> io::Result<File> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -112,7 +112,7 @@ pub(crate) fn nameless() -> io::Result<File> {
     Ok(file)
 }
 
-/// One part as it is kept: its label by number.
+/// One part as stored: its label by number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) label: u32,

@@ -29,7 +29,7 @@ pub(super) struct TraceTime {
     pub(super) file: String,
 }
 
-/// What is said of a file.
+/// Description of a file.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Entry {
     path: String,
@@ -43,14 +43,14 @@ struct MachineName {
     name: String,
 }
 
-/// How a file's clock is related to that of another file.
+/// Relation of a file's clock to that of another file.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Clocks {
     /// Left out of a file that states no clock: its own timeline is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) clock: Option<&'static str>,
     pub(super) sync_to: Reference,
-    /// When the file's clock shows T the other shows T and this.
+    /// When the file's clock shows T, the other shows T plus this.
     pub(super) offset_ns: i64,
 }
 

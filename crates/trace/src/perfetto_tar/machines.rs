@@ -21,7 +21,7 @@ pub(super) struct Machine {
     pub(super) clock: Option<&'static str>,
     /// Their places among the traces.
     pub(super) parts: Vec<usize>,
-    /// None where none of them has events.
+    /// `None` if none of them has events.
     pub(super) constant: Option<Constant>,
     /// From the first to the last event.
     pub(super) over_ns: Option<i64>,
@@ -95,7 +95,7 @@ fn map_of(calibrated: &Calibrated, of: &CalibratedTrace) -> Result<TimeMap, Erro
     }
 }
 
-/// Names machines by their hosts, where the run or the trace states them, and tells apart those of
+/// Names machines by their hosts, if the run or the trace states them, and distinguishes those of
 /// one host.
 fn name(calibrated: &Calibrated, machines: &mut [Machine]) {
     let mut taken: BTreeMap<(String, Option<&'static str>), u32> = BTreeMap::new();
@@ -114,7 +114,7 @@ fn name(calibrated: &Calibrated, machines: &mut [Machine]) {
     }
 }
 
-/// Gives every machine the offset of its clock to that of the first trace.
+/// Gives every machine the offset of its clock from that of the first trace.
 fn relate(machines: &mut [Machine]) -> Result<(), Error> {
     let Some(reference) = machines.first().map(|machine| (machine.node, machine.to_reference.clone())) else {
         return Ok(());

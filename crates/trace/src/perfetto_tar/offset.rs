@@ -12,13 +12,13 @@ use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 /// An offset, and how far it is from the map.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Constant {
-    /// What is added to a time.
+    /// Added to a time.
     pub(super) offset_ns: i64,
-    /// How far that is from what the map adds, at most.
+    /// Largest difference from what the map adds.
     pub(super) left_ns: u64,
 }
 
-/// The constant that is off by the least from `first` to `last`; None beyond 64 bits of
+/// The constant with the smallest error from `first` to `last`; `None` beyond 64 bits of
 /// nanoseconds.
 pub(super) fn constant(map: &TimeMap, first: Picoseconds, last: Picoseconds) -> Option<Constant> {
     let added = |time: Picoseconds| map.map(time).time_ps - time;
@@ -40,7 +40,7 @@ mod tests {
 
     use super::*;
 
-    /// A map through these knots: at ms, what is taken from the time, ns.
+    /// A map through these knots: at ms, the amount subtracted from the time, ns.
     fn map(segments: &[&[(i128, i128)]]) -> TimeMap {
         let knot =
             |&(ms, ns): &(i128, i128)| Knot { at_ps: ms * 1_000_000_000, correction_ps: ns * 1000, sigma_ns: 1.0 };

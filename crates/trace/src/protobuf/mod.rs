@@ -28,7 +28,7 @@ pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// How many bytes the shortest varint of `value` takes.
+/// Number of bytes of the shortest varint of `value`.
 #[inline]
 pub(crate) fn varint_width(value: u64) -> usize {
     (70 - (value | 1).leading_zeros() as usize) / 7
@@ -44,8 +44,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A varint of exactly `width` bytes, padded where `value` needs fewer; legal protobuf, though not
-/// the shortest.
+/// A varint of exactly `width` bytes, padded if `value` needs fewer; legal protobuf, though not the
+/// shortest.
 pub(crate) fn padded_varint(mut value: u64, width: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(width);
     for index in 0..width {
@@ -115,7 +115,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The same fault seen from a message that holds this one at `start`.
+    /// The same fault, relative to a message that contains this one at `start`.
     pub(crate) fn within(self, start: usize) -> Fault {
         Fault { at: self.at + start, ..self }
     }
@@ -210,7 +210,7 @@ pub(crate) const VARINT_MAX: usize = 10;
 mod tests {
     use super::*;
 
-    /// Encodes, decodes, and compares the width with the one foretold.
+    /// Encodes, decodes, and compares the width with the predicted one.
     fn check_varint(value: u64) {
         let mut out = Vec::new();
         put_varint(&mut out, value);

@@ -29,13 +29,13 @@ pub(crate) struct Source {
     length: Option<u64>,
 }
 
-/// Where the bytes come from.
+/// Source of the bytes.
 enum Input {
     Plain(Counted<File>),
     Gzip(Box<MultiGzDecoder<BufReader<Counted<File>>>>),
 }
 
-/// A field's tag and number or length; the bytes of its value, if it has any, come next.
+/// A field's tag and number or length; the bytes of its value, if any, come next.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Header {
     /// Field number.
@@ -52,17 +52,17 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Tag and number or length as they stand in the file.
+    /// Tag and number or length as in the file.
     pub(crate) fn raw(&self) -> &[u8] {
         &self.raw[..usize::from(self.raw_width)]
     }
 
-    /// The tag as it stands in the file.
+    /// The tag as in the file.
     pub(crate) fn tag(&self) -> &[u8] {
         &self.raw[..usize::from(self.tag_width)]
     }
 
-    /// The number or length as it stands in the file.
+    /// The number or length as in the file.
     pub(crate) fn value_raw(&self) -> &[u8] {
         &self.raw[usize::from(self.tag_width)..usize::from(self.raw_width)]
     }
@@ -112,7 +112,7 @@ impl Source {
         self.length.unwrap_or(u64::MAX)
     }
 
-    /// Where the next byte is.
+    /// Position of the next byte.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -156,20 +156,20 @@ impl Source {
         Ok(Some(header))
     }
 
-    /// The next `length` bytes in one piece; they stay where they are until [`Self::consume`].
+    /// The next `length` bytes in one piece; they stay in place until [`Self::consume`].
     #[inline]
     pub(crate) fn piece(&mut self, length: u64) -> Result<&[u8], Error> {
         self.ensure(length)?;
         Ok(self.shown(length))
     }
 
-    /// What [`Self::ensure`] has put into the buffer.
+    /// The bytes that [`Self::ensure`] has put into the buffer.
     #[inline]
     pub(crate) fn shown(&self, length: u64) -> &[u8] {
         &self.buffer[self.start..self.start + length as usize]
     }
 
-    /// Makes the next `length` bytes stand in one piece.
+    /// Makes the next `length` bytes contiguous.
     #[inline]
     pub(crate) fn ensure(&mut self, length: u64) -> Result<(), Error> {
         if length > PIECE_BYTES_MAX {
@@ -188,7 +188,7 @@ impl Source {
         Ok(())
     }
 
-    /// Passes over bytes that [`Self::piece`] showed.
+    /// Skips bytes returned by [`Self::piece`].
     #[inline]
     pub(crate) fn consume(&mut self, length: usize) {
         debug_assert!(length <= self.end - self.start, "only shown bytes are consumed");
@@ -196,7 +196,7 @@ impl Source {
         self.position += length as u64;
     }
 
-    /// Passes over the next `length` bytes.
+    /// Skips the next `length` bytes.
     pub(crate) fn skip(&mut self, length: u64) -> Result<(), Error> {
         let buffered = ((self.end - self.start) as u64).min(length);
         self.consume(buffered as usize);
@@ -215,7 +215,7 @@ impl Source {
         self.for_each_chunk(rest, |_| Ok(()))
     }
 
-    /// Shows the next `length` bytes in chunks, however many they are.
+    /// Passes on the next `length` bytes in chunks, however many there are.
     pub(crate) fn for_each_chunk(
         &mut self,
         length: u64,
@@ -297,11 +297,11 @@ impl Source {
 }
 
 impl Source {
-    /// Fields of bytes in one piece, in a buffer of their own: those that have the one-byte tag
-    /// `tag`, follow each other from the cursor on, are whole in the buffer, and end before `end`.
-    /// Passes over them. `spare` is a buffer to go on with, of an earlier run. `None` where the
-    /// next field is another, or none is whole: it is read by its header then, which also says what
-    /// is wrong with it.
+    /// Contiguous fields of bytes, in a buffer of their own: those with the one-byte tag `tag` that
+    /// follow each other from the cursor on, are complete in the buffer, and end before `end`.
+    /// Skips them. `spare` is a buffer to continue with, from an earlier run. `None` if the next
+    /// field is another, or none is complete: it is then read by its header, which also reports
+    /// errors.
     pub(crate) fn take_run(&mut self, tag: u8, end: u64, mut spare: Vec<u8>) -> Result<Option<Run>, Error> {
         let left = end.saturating_sub(self.position);
         let want = left.min(BUFFER_BYTES as u64) as usize;
@@ -328,7 +328,7 @@ impl Source {
     }
 }
 
-/// Whole fields of one tag that were taken out of a [`Source`].
+/// Complete fields of one tag that were taken out of a [`Source`].
 pub(crate) struct Run {
     buffer: Vec<u8>,
     start: usize,
@@ -342,7 +342,7 @@ impl Run {
         &self.buffer[self.start..self.start + self.length]
     }
 
-    /// Where they begin in the file.
+    /// Position in the file.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -352,7 +352,7 @@ impl Run {
         self.buffer
     }
 
-    /// Where in [`Self::bytes`] the values of the fields are, which all have the tag `tag`.
+    /// Positions in [`Self::bytes`] of the values of the fields, which all have the tag `tag`.
     pub(crate) fn values(&self, tag: u8) -> impl Iterator<Item = Range<usize>> {
         let (bytes, mut at) = (self.bytes(), 0);
         std::iter::from_fn(move || {
@@ -364,8 +364,8 @@ impl Run {
     }
 }
 
-/// Where the value is of the field of bytes that `bytes` begin with, if it has this tag of one byte
-/// and is whole.
+/// Position of the value of the field at the start of `bytes`, if it has this one-byte tag and is
+/// complete.
 #[inline(always)]
 fn tagged(bytes: &[u8], tag: u8) -> Option<Range<usize>> {
     let [first, rest @ ..] = bytes else { return None };
@@ -387,7 +387,7 @@ impl Header {
 
 /// The buffer's ordinary size: small enough to stay in the processor's cache.
 const BUFFER_BYTES: usize = 256 << 10;
-/// The longest piece that is ever held in one: an event with its stats.
+/// The longest contiguous piece that is ever held: an event with its stats.
 pub(crate) const PIECE_BYTES_MAX: u64 = 16 << 20;
 /// Enough to tell gzip.
 const HEAD_BYTES: usize = 2;

@@ -16,7 +16,7 @@ pub(super) struct Block {
     /// The rows' numbers, ascending.
     pub(super) numbers: Vec<i64>,
     pub(super) width: usize,
-    /// Where the next rows of this part are, if there are more.
+    /// Start of the next rows of this part, if there are more.
     pub(super) next: Option<i64>,
 }
 

@@ -135,7 +135,7 @@ struct Segment {
     rows: u64,
 }
 
-/// What makes segments, on any thread: the query's connection is not among it.
+/// Creates segments, on any thread: it does not contain the query's connection.
 struct Segments<'a> {
     pool: &'a Pool,
     tables: &'a [Arc<super::Table>],
@@ -160,7 +160,7 @@ impl Segments<'_> {
         Ok(segments)
     }
 
-    /// The rows of one kind; None where there are none.
+    /// The rows of one kind; `None` if there are none.
     fn rows(&self, one: &One<'_>, process: &Process, table: &Table) -> Result<Option<(File, u64)>, Error> {
         let wrong = |problem: rusqlite::Error| one.file.wrong(table.view, &problem);
         let mut statement = one.connection.prepare(&table.statement(self.settings)).map_err(wrong)?;
@@ -219,7 +219,7 @@ impl Segments<'_> {
         start != 0 && end != 0 && keeps(window, inclusive, start, end)
     }
 
-    /// What ends every line of a process.
+    /// The end of every line of a process.
     fn tail(&self, process: &Process) -> Vec<u8> {
         let mut tail = Vec::new();
         if !self.settings.plain_columns {

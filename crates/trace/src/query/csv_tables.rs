@@ -28,11 +28,11 @@ pub(super) struct Table {
     pub(super) view: &'static str,
     /// Condition on its rows; may be empty.
     condition: &'static str,
-    /// Name of each column, and where it is from.
+    /// Name of each column, and its origin.
     pub(super) columns: &'static [(&'static str, Origin)],
 }
 
-/// Where a cell is from, in SQL.
+/// The origin of a cell, in SQL.
 pub(super) enum Origin {
     /// A constant text.
     Is(&'static str),
@@ -86,7 +86,7 @@ impl Table {
     }
 }
 
-/// A property of an agent, in SQL; what does not fit 64 bits with a sign as the text that it is.
+/// A property of an agent, in SQL; numbers that do not fit signed 64 bits as text.
 fn property(path: &str) -> String {
     format!(
         "CASE WHEN NOT json_valid(extdata) THEN NULL WHEN json_type(extdata, '$.{path}') IS 'integer' \
@@ -104,7 +104,7 @@ fn agent(of: &str, index: AgentIndex) -> String {
     format!("{name} || ' ' || coalesce({of}agent_{number}_index, 0)")
 }
 
-/// What a call of an interface has.
+/// Columns of a call of an interface.
 const CALL: &[(&str, Origin)] = &[
     ("Guid", Text("guid")),
     ("Domain", Text("category")),
@@ -116,7 +116,7 @@ const CALL: &[(&str, Origin)] = &[
     ("End_Timestamp", Number("\"end\"")),
 ];
 
-/// A marker's name is what it says.
+/// The name of a marker is its text.
 const MARKER: &[(&str, Origin)] = &[
     ("Guid", Text("guid")),
     ("Domain", Text("category")),

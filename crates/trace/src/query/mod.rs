@@ -113,7 +113,7 @@ pub trait RowSink {
     fn row(&mut self, cells: &[Value<'_>]) -> Result<(), Error>;
 }
 
-/// Refuses to bring rows to one clock, which only a rewritten database can be.
+/// Refuses to convert rows to one clock, which is possible only in a rewritten database.
 fn refuse_cpu_clock(request: &Request) -> Result<(), Error> {
     let problem = "--cpu-clock: rows can only be converted to one clock in a database: align into one, and query that";
     match request.cpu_clock {
@@ -122,7 +122,7 @@ fn refuse_cpu_clock(request: &Request) -> Result<(), Error> {
     }
 }
 
-/// Returns the notes of all traces, without what they say of their collectives.
+/// Returns the notes of all traces, without those about their collectives.
 fn all_notes(calibrated: &Calibrated, of_tables: Vec<String>) -> Vec<String> {
     let mut all = calibrated.notes.clone();
     all.extend(of_tables);
@@ -255,7 +255,7 @@ impl Query {
         self.calibrated.refuse_overwriting(&[output])
     }
 
-    /// What SQLite says of a statement before its first row.
+    /// SQLite error of a statement before its first row.
     fn asked(&self, problem: &rusqlite::Error) -> Error {
         match problem.sqlite_error_code() {
             _ if self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some() => self.failed(problem),
@@ -269,7 +269,7 @@ impl Query {
         }
     }
 
-    /// What SQLite says while rows are read.
+    /// SQLite error while rows are read.
     fn failed(&self, problem: &rusqlite::Error) -> Error {
         let below = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         below.unwrap_or_else(|| {
@@ -306,8 +306,8 @@ fn expect_one_clock(calibrated: &Calibrated, settings: &QuerySettings) -> Result
     one_clock::expect(calibrated, "to query the times of several databases", Otherwise::AsTheyAre).map(drop)
 }
 
-/// Makes a view of the profiler's, and in front of it, where it has a guid, one that says where its
-/// rows come from.
+/// Creates a view of the profiler's and, if it has a guid, another one in front of it that states
+/// where its rows come from.
 fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
     connection.execute_batch(&by_event(&view.sql))?;
     let name = quoted(view.name);
@@ -331,9 +331,9 @@ fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
     ))
 }
 
-/// A view whose joins by the number of an event find their rows by an index that SQLite makes once:
-/// our tables find rows by their id alone, and SQLite makes none for them. A limit keeps the table
-/// a statement of its own.
+/// A view whose joins by the number of an event find their rows by an automatic index of SQLite:
+/// our tables find rows by their id alone, and SQLite creates none for them. A limit keeps the
+/// table a separate statement.
 fn by_event(sql: &str) -> String {
     const JOIN: &str = " JOIN \"rocpd_";
     let mut out = String::with_capacity(sql.len());
@@ -354,8 +354,8 @@ fn by_event(sql: &str) -> String {
     out + rest
 }
 
-/// The alias of the table that a view's rows are of: the first after `FROM`, where the view joins
-/// others to it and sums up nothing.
+/// The alias of the table that a view's rows come from: the first after `FROM`, if the view joins
+/// others to it and aggregates nothing.
 fn first_source(select: &str) -> Option<&str> {
     let mut depth = 0_i32;
     let from = select.char_indices().find(|(at, letter)| {
@@ -373,7 +373,7 @@ fn columns(connection: &Connection, name: &str) -> rusqlite::Result<Vec<String>>
     Ok(statement.column_names().map(str::to_owned).collect())
 }
 
-/// Every process and where it stands.
+/// Every process and its location.
 const PROCESSES: &str =
     "CREATE TABLE probe_sync_processes (guid TEXT PRIMARY KEY, host TEXT, rank INTEGER, file TEXT) WITHOUT ROWID";
 const PROCESS: &str = "INSERT INTO probe_sync_processes (guid, host, rank, file) VALUES (?1, ?2, ?3, ?4)";

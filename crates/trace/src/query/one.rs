@@ -22,7 +22,7 @@ use crate::formats::rocpd::DatabaseFile;
 pub(super) struct One<'a> {
     pub(super) connection: Connection,
     pub(super) file: &'a DatabaseFile,
-    /// From its times to those of the reference; none where they stay.
+    /// From its times to those of the reference; `None` if they stay.
     pub(super) map: Option<&'a TimeMap>,
 }
 
@@ -74,7 +74,7 @@ fn view_of(table: &Table, part: Option<&OfProcess>) -> String {
     format!("CREATE TEMP VIEW {} AS SELECT {}{rows}", quoted(&table.base), columns.join(", "))
 }
 
-/// Refuses rows that are not of the process whose table it is.
+/// Refuses rows that do not belong to the process of the table.
 fn expect_own(connection: &Connection, file: &DatabaseFile, of: &OfProcess) -> Result<(), Error> {
     let OfProcess { part, process, .. } = of;
     let Some((guid, _)) = part.columns.iter().find(|(name, _)| name.eq_ignore_ascii_case(GUID)) else { return Ok(()) };

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use crate::Error;
 use crate::formats::rocpd::DatabaseFile;
 
-/// What went wrong with a file, below SQLite, which carries only text.
+/// The error of a file, below SQLite, which carries only text.
 pub(super) type Failure = Arc<Mutex<Option<Error>>>;
 
 /// The files of a query.
@@ -38,7 +38,7 @@ impl Pool {
         &self.files[file]
     }
 
-    /// Refuses what was read of files that were written to meanwhile.
+    /// Refuses what was read from files that were written to meanwhile.
     pub(super) fn expect_unchanged(&self) -> Result<(), Error> {
         let opened = std::mem::take(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner).opened);
         opened.into_iter().try_for_each(|file| self.files[file].expect_unchanged())
@@ -52,7 +52,7 @@ impl Pool {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).most
     }
 
-    /// Does something with a file's connection, which is opened if need be.
+    /// Uses a file's connection, which is opened if needed.
     pub(super) fn with<T>(&self, file: usize, act: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let Open { connections, opened, most } = &mut *open;

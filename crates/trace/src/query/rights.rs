@@ -20,5 +20,5 @@ pub(super) fn reading_only(connection: &mut Connection) -> rusqlite::Result<()> 
     }))
 }
 
-/// Pragmas that say what there is.
+/// Pragmas that list tables and columns.
 const LISTING: [&str; 3] = ["table_info", "table_list", "table_xinfo"];

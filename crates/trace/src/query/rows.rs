@@ -95,14 +95,14 @@ impl Source {
         }
     }
 
-    /// What a condition on this column chooses by.
+    /// What a condition on this column selects by.
     fn choice(&self, column: usize) -> Option<char> {
         let own = column.checked_sub(ADDED.len());
         let name = own.map_or(ADDED[column.min(ADDED.len() - 1)], |own| self.table.columns[own].0.as_str());
         CHOICES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, letter)| *letter)
     }
 
-    /// Rows of a process, about: plans need the order of magnitude.
+    /// Approximate rows of a process: plans need the order of magnitude.
     fn rows_of_part(&self) -> f64 {
         match self.table.base.as_str() {
             base if base.starts_with(INFO) => 100.0,
@@ -124,7 +124,7 @@ impl Source {
         rusqlite::Error::ModuleError(text)
     }
 
-    /// How a part is read when these columns of the table are asked for.
+    /// How a part is read if these columns of the table are requested.
     fn reading(&self, part: &OfProcess, wanted: &[usize]) -> Reading {
         let OfProcess { part, .. } = part;
         let place = |name: &str| part.columns.iter().position(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -328,7 +328,7 @@ impl virtual_table::Rows for Cursor {
 }
 
 impl Cursor {
-    /// Notes which columns are asked for; what was read for others is of no use then.
+    /// Notes which columns are requested; what was read for others is then useless.
     fn ask(&mut self, asked: u64) {
         if self.asked == asked && !self.statements.is_empty() {
             return;
@@ -344,7 +344,7 @@ impl Cursor {
         self.lookups = Lookups::default();
     }
 
-    /// Goes on until there is a row, or none is left.
+    /// Continues until there is a row, or none is left.
     fn settle(&mut self) -> rusqlite::Result<()> {
         while self.row >= self.block.numbers.len() {
             let read = match (self.block.next, self.id) {
@@ -419,8 +419,7 @@ impl Cursor {
     }
 }
 
-/// A cell as it is handed out: as it stands, but for a time that is set, which goes through the
-/// map.
+/// A cell as returned: unchanged, except for a time that is set, which goes through the map.
 fn cell(value: ValueRef<'_>, map: Option<&Arc<TimeMap>>) -> Result<Cell, String> {
     let time = match map {
         Some(map) => aligned(value, &mut |time| map.map(time).time_ps)?,
@@ -452,7 +451,7 @@ const BY_RANK: char = 'r';
 const BY_FILE: char = 'f';
 const BY_GUID: char = 'g';
 const BY_ID: char = 'i';
-/// Of a row's number over all parts: bits of the part, and of the row's number in it.
+/// Bits of a row's number over all parts: those for the part; the rest is the row's number in it.
 const PART_BITS: u32 = 20;
 const ROW_BITS: u32 = 63 - PART_BITS;
 /// Tables that describe.
@@ -460,7 +459,7 @@ const INFO: &str = "rocpd_info_";
 /// Rows that are read at once, and after how many bytes of text fewer.
 const ROWS: usize = 1024;
 const BYTES: usize = 4 << 20;
-/// What a statement costs to begin, in rows.
+/// Cost of starting a statement, in rows.
 const STATEMENT_COST: f64 = 10.0;
 /// Ids that are looked up together.
 const BESIDE: i64 = 256;

@@ -28,7 +28,7 @@ pub(super) struct Tables {
 pub(super) struct Table {
     /// `rocpd_region`.
     pub(super) base: String,
-    /// Names, and what SQLite makes of values in them.
+    /// Names, and their SQLite affinities.
     pub(super) columns: Vec<(String, &'static str)>,
     pub(super) parts: Vec<OfProcess>,
 }
@@ -39,11 +39,11 @@ pub(super) struct OfProcess {
     pub(super) file: usize,
     pub(super) part: Part,
     pub(super) process: Arc<Process>,
-    /// From its times to those of the reference; none where they stay.
+    /// From its times to those of the reference; `None` if they stay.
     pub(super) map: Option<Arc<TimeMap>>,
 }
 
-/// A process, and where it stands.
+/// A process, and its location.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) guid: String,
@@ -53,7 +53,7 @@ pub(super) struct Process {
 }
 
 impl Tables {
-    /// Looks into every database once.
+    /// Examines every database once.
     pub(super) fn of(calibrated: &Calibrated) -> Result<Tables, Error> {
         let mut all = Tables { files: Vec::new(), tables: Vec::new(), processes: Vec::new(), notes: Vec::new() };
         let mut by_base: BTreeMap<String, usize> = BTreeMap::new();
@@ -153,7 +153,7 @@ impl Table {
         Ok(())
     }
 
-    /// Which columns not all files have.
+    /// Columns that not all files have.
     fn lacking(&self) -> Option<String> {
         let lacks = |part: &&OfProcess| part.part.columns.len() < self.columns.len();
         let first = self.parts.iter().find(lacks)?;
@@ -170,5 +170,5 @@ impl Table {
     }
 }
 
-/// Columns that say where a row comes from, in front of a table's own.
+/// Columns that state where a row comes from, in front of a table's own.
 pub(super) const ADDED: [&str; 3] = ["host", "rank", "file"];

@@ -41,7 +41,7 @@ pub(super) struct Chrome<W> {
     report: WriteReport,
 }
 
-/// What is kept of a track.
+/// State of a track.
 #[derive(Clone, Debug)]
 struct Known {
     pid: i64,
@@ -177,7 +177,7 @@ impl<W: Write> Chrome<W> {
         self.sink.settle()
     }
 
-    /// Where the next event goes, after the comma that parts it from the one before.
+    /// Where the next event goes, after the comma that separates it from the previous one.
     #[inline]
     fn event(&mut self) -> &mut Vec<u8> {
         let separator: &[u8] = if self.any_event { b",\n" } else { b"\n" };
@@ -308,14 +308,15 @@ impl<W: Write> Chrome<W> {
     }
 }
 
-/// Where viewers put a process: by its rank, then as it was declared; those of no rank come last.
+/// Position of a process in viewers: by its rank, then as it was declared; those without a rank
+/// come last.
 fn by_rank(track: &Track, index: usize) -> usize {
     let TrackKind::Process(process) = &track.kind else { return index };
     let rank = process.rank.map_or(RANKS_END, |rank| (rank as usize).min(RANKS_END - 1));
     rank * TRACKS_OF_RANK + index.min(TRACKS_OF_RANK - 1)
 }
 
-/// Everything of an event before what is its own.
+/// The part of an event that precedes its own contents.
 #[inline]
 fn put_head(out: &mut Vec<u8>, phase: &[u8], (pid, tid): (i64, i64), time: i64, base_ns: i64) {
     out.extend_from_slice(b"{\"ph\":\"");
@@ -338,14 +339,14 @@ fn put_names(out: &mut Vec<u8>, chunk: &Chunk, name: StringId, category: StringI
     put_text(out, chunk.strings.text(name));
 }
 
-/// Numbers from here on are given to what has none or shares one; readers want them below 2^32.
+/// First of the numbers assigned to what has none or shares one; readers want them below 2^32.
 const FREE_FROM: i64 = 1 << 31;
-/// What is no number of a process or thread.
+/// Not a valid number of a process or thread.
 const NONE: i64 = -1;
 /// Places in viewers for the processes of one rank.
 const TRACKS_OF_RANK: usize = 1 << 10;
 /// The place of processes of no rank, behind those of all others; with the places of a rank it
 /// stays below 2^31.
 const RANKS_END: usize = 1 << 20;
-/// How many tracks above a track are looked at.
+/// Most levels of tracks above a track that are examined.
 const TREE_DEPTH_MAX: usize = 16;

@@ -289,7 +289,7 @@ impl Chunk {
         refuse("slices", "it ends before it begins", backwards)
     }
 
-    /// When events begin, by table.
+    /// Start times of events, by table.
     pub(super) fn times(&self) -> [(&'static str, &[i64]); 3] {
         [("slices", &self.slices.start_ns), ("instants", &self.instants.time_ns), ("counters", &self.counters.time_ns)]
     }
@@ -297,7 +297,7 @@ impl Chunk {
     /// Refuses times before the zero of the clock, for formats with unsigned times.
     ///
     /// # Errors
-    /// [`Error::Chunk`] names table, row and the output, as "a Perfetto trace".
+    /// [`Error::Chunk`] naming table, row and the output, for example "a Perfetto trace".
     pub(super) fn refuse_negative_times(&self, output: &str) -> Result<(), Error> {
         for (table, column) in self.times() {
             let problem = format!("{output} cannot contain a time before the clock's zero");

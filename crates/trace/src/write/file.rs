@@ -98,7 +98,7 @@ pub(crate) fn with_path(path: &Path, error: Error) -> Error {
     }
 }
 
-/// A file, packed where its name says so.
+/// A file, compressed if its name says so.
 #[derive(Debug)]
 enum Packer {
     Plain(AtomicFile),

@@ -16,7 +16,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Says what time it is now: those of another time have no slice any more.
+    /// Sets the present time: ends at an earlier time get no slice any more.
     #[inline]
     pub(super) fn at(&mut self, time_ns: i64) {
         if time_ns != self.time_ns {
@@ -26,12 +26,12 @@ impl Waiting {
         }
     }
 
-    /// One more.
+    /// Adds one.
     pub(super) fn add(&mut self, chunk: &Chunk, row: usize) {
         self.ends.push((chunk.flows.track[row], chunk.flows.flow[row]));
     }
 
-    /// Moves the ends of a slice to `taken`, its own included; none of the others where a slice
+    /// Moves the ends of a slice to `taken`, including its own; none of the others if a slice
     /// within it begins with it.
     #[inline]
     pub(super) fn take(&mut self, slices: &Slices, row: usize, taken: &mut Vec<Flow>) {
@@ -50,7 +50,7 @@ impl Waiting {
         }
     }
 
-    /// How many ends found no slice.
+    /// Number of ends without a slice.
     pub(super) fn finish(&mut self) -> u64 {
         self.unbound += self.ends.len() as u64;
         self.ends.clear();

@@ -5,15 +5,15 @@
 
 use super::chunk::{ArgRange, Chunk, Value};
 
-/// How whole numbers are written that a double does not hold.
+/// How to write integers that a double cannot represent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Large {
     Texts,
     Numbers,
 }
 
-/// Appends the arguments of an event as a member, with the comma before it, and `more` that are
-/// none of the chunk's; nothing where there are none.
+/// Appends the arguments of an event as a member, preceded by a comma, with `more` that are not
+/// among the chunk's; nothing if there are none.
 #[inline]
 pub(super) fn put_args(out: &mut Vec<u8>, chunk: &Chunk, range: ArgRange, more: &[(&str, i64)], large: Large) {
     if range.count == 0 && more.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn put_microseconds(out: &mut Vec<u8>, ns: i128) {
     out.extend_from_slice(&[b'.', b'0' + (rest / 100) as u8, b'0' + (rest / 10 % 10) as u8, b'0' + (rest % 10) as u8]);
 }
 
-/// Appends a whole number.
+/// Appends an integer.
 #[inline]
 pub(super) fn put_integer(out: &mut Vec<u8>, value: i64) {
     if value < 0 {
@@ -85,7 +85,7 @@ fn put_unsigned(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends a number; JSON has no infinity and no NaN, so that these are texts.
+/// Appends a number; JSON has no infinity and no NaN, so these become texts.
 pub(super) fn put_float(out: &mut Vec<u8>, value: f64) {
     if value.is_finite() {
         // Both digits and exponents as JSON reads them.
@@ -95,7 +95,7 @@ pub(super) fn put_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// An array or object as it is, but for control characters inside its strings, which profilers
+/// An array or object as it is, except for control characters inside its strings, which profilers
 /// write and JSON forbids.
 fn put_json(out: &mut Vec<u8>, json: &str) {
     if json.bytes().all(|byte| byte >= 0x20) {
@@ -137,5 +137,5 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// The largest whole number up to which a double has all of them.
+/// The largest integer up to which a double represents all of them.
 const EXACT_MAX: u64 = 1 << 53;

@@ -41,7 +41,7 @@ pub(super) struct Kineto<W> {
     report: WriteReport,
 }
 
-/// What was learnt of the processes so far.
+/// What was learned about the processes so far.
 #[derive(Debug, Default)]
 struct Header {
     ranks: Vec<u32>,
@@ -49,7 +49,7 @@ struct Header {
     has_rank: bool,
 }
 
-/// Where events go.
+/// Destination of events.
 #[derive(Debug)]
 struct Events<W> {
     sink: Sink<W>,
@@ -113,8 +113,7 @@ impl<W: Write> Kineto<W> {
         Ok((self.report, inner))
     }
 
-    /// Writes what stands before the events, once; what it says of the job is known with the first
-    /// tracks.
+    /// Writes what precedes the events, once; the data on the job is known with the first tracks.
     fn head(&mut self, chunk: &Chunk) {
         let processes = || {
             chunk.tracks.iter().filter_map(|track| match &track.kind {
@@ -283,7 +282,7 @@ impl<W: Write> Kineto<W> {
 }
 
 impl<W: Write> Events<W> {
-    /// Begins an event, after the comma that parts it from the one before.
+    /// Begins an event, after the comma that separates it from the previous one.
     #[inline]
     fn begin(&mut self, with: &[u8]) -> &mut Vec<u8> {
         let separator: &[u8] = if self.any { b",\n" } else { b"\n" };
@@ -294,7 +293,7 @@ impl<W: Write> Events<W> {
         out
     }
 
-    /// Appends where and when an event is.
+    /// Appends row and time of an event.
     #[inline]
     fn place(&mut self, (pid, tid): (i64, i64), time_ns: i64) {
         let base_ns = self.base_ns;
@@ -358,8 +357,8 @@ fn put_distributed(out: &mut Vec<u8>, meta: &Meta, rank: u32) {
     out.push(b'}');
 }
 
-/// What a slice is to a flow. Autograd's own name for a backward call stands for the category,
-/// which Kineto gives to no direction.
+/// The role of a slice in a flow. Autograd's own name for a backward call stands for the category,
+/// which Kineto assigns to neither direction.
 fn side(category: Category, on_device: bool, name: &str) -> Side {
     match category {
         _ if on_device => Side::Device,
@@ -397,15 +396,15 @@ fn unstated(chunk: &Chunk, range: ArgRange, members: [(&'static str, i64); 2]) -
     left
 }
 
-/// The start of the quarter of 7 889 238 s in which a time lies, an hour before it: what Kineto's
-/// own times count from.
+/// The start of the quarter of 7 889 238 s in which a time lies, an hour before it: the base of
+/// Kineto's own times.
 pub(crate) fn quarter_before(time_ns: i64) -> i64 {
     time_ns.saturating_sub(LEEWAY_NS).div_euclid(QUARTER_NS).saturating_mul(QUARTER_NS)
 }
 
 /// Kineto's quarter of a year, ns.
 const QUARTER_NS: i64 = 7_889_238_000_000_000;
-/// What may come before the first event, ns: metadata, or events out of order.
+/// Time before the first event that may be needed, ns: metadata, or events out of order.
 const LEEWAY_NS: i64 = 3_600_000_000_000;
 /// Kineto's word for moments at which memory was taken or given back.
 const MEMORY: &str = "cpu_instant_event";

@@ -38,12 +38,12 @@ pub(super) struct Categories {
 }
 
 impl Categories {
-    /// Forgets the chunk before.
+    /// Forgets the previous chunk.
     pub(super) fn clear(&mut self) {
         self.found.clear();
     }
 
-    /// What an event of this category is, on a device or on the host.
+    /// The category of an event, on a device or on the host.
     #[inline]
     pub(super) fn of(&mut self, chunk: &Chunk, id: StringId, on_device: bool) -> Category {
         if let Some(found) = self.found.iter().find(|found| (found.0, found.1) == (id, on_device)) {
@@ -79,7 +79,7 @@ fn category(stated: &str, on_device: bool) -> Category {
 const CPU_OP: &str = "cpu_op";
 /// Kineto's word for the calls of any device's runtime, HIP's included.
 const RUNTIME: &str = "cuda_runtime";
-/// Categories of a chunk that are remembered; others are looked up each time.
+/// Most categories of a chunk remembered; others are looked up each time.
 const REMEMBERED_MAX: usize = 32;
 
 #[cfg(test)]

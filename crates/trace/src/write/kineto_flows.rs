@@ -14,15 +14,15 @@ use super::remembered::Remembered;
 pub(super) struct End {
     /// Which end.
     pub(super) end: FlowEnd,
-    /// When the slice begins, ns.
+    /// Start of the slice, ns.
     pub(super) at: i64,
     /// Pid and tid of the slice.
     pub(super) on: (i64, i64),
-    /// What its slice is.
+    /// Kind of its slice.
     pub(super) side: Side,
 }
 
-/// What the slice of an end is.
+/// Kind of the slice of an end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// An event on the host.
@@ -60,7 +60,7 @@ enum Known {
 }
 
 impl Flows {
-    /// Takes an end; hands `write` what can be written now.
+    /// Adds an end; passes everything that can be written now to `write`.
     pub(super) fn take(&mut self, id: u64, end: End, write: &mut impl FnMut(Written, &End)) {
         match self.known.get_mut(id) {
             Some(Known::Decided(flow)) => write(*flow, &end),
@@ -80,7 +80,7 @@ impl Flows {
         }
     }
 
-    /// Hands `write` all ends that still wait.
+    /// Passes all ends that still wait to `write`.
     pub(super) fn finish(&mut self, write: &mut impl FnMut(Written, &End)) {
         while let Some(known) = self.known.forget() {
             known.alone(write);
@@ -89,7 +89,7 @@ impl Flows {
 }
 
 impl Known {
-    /// Hands on an end to which no other came.
+    /// Passes on an end without a counterpart.
     fn alone(self, write: &mut impl FnMut(Written, &End)) {
         if let Self::Waiting(number, end) = self {
             write(Written { number, category: category(end.side, end.side) }, &end);
@@ -97,7 +97,7 @@ impl Known {
     }
 }
 
-/// What a flow between these is; of one end alone both are the same.
+/// Category of a flow between these; for a single end both are the same.
 fn category(first: Side, second: Side) -> &'static str {
     match (first, second) {
         (Side::Device, Side::Device) => "flow",
@@ -111,7 +111,7 @@ fn category(first: Side, second: Side) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Ids and sides of ends, and what is written of them: number, category, when.
+    /// Ids and sides of ends, and the output: number, category, time.
     fn check(known_max: usize, ends: &[(u64, Side)], expected: &[(u32, &str, i64)]) {
         let mut flows = Flows { known: Remembered::with_bound(known_max), numbered: 0 };
         let mut found = Vec::new();

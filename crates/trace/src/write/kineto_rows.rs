@@ -13,23 +13,23 @@ use foldhash::fast::FixedState;
 use super::chunk::{Track, TrackId, TrackKind};
 use super::xspace_planes::trailing_number;
 
-/// What is kept of a track.
+/// State of a track.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     /// Its process or device.
     pub(super) pid: i64,
     /// Its number there.
     pub(super) tid: i64,
-    /// What viewers show.
+    /// Name in viewers.
     pub(super) name: String,
-    /// What it is.
+    /// Kind.
     pub(super) kind: RowKind,
-    /// It is a device, or stands below one.
+    /// It is a device, or below one.
     pub(super) on_device: bool,
     parent: Option<TrackId>,
 }
 
-/// What a track is to Kineto.
+/// What a track is in Kineto.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum RowKind {
     /// A process of the system.
@@ -62,12 +62,12 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// How many there are.
+    /// Number of rows.
     pub(super) fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// One of them.
+    /// One of the rows.
     #[inline]
     pub(super) fn row(&self, track: TrackId) -> &Row {
         &self.rows[track.0 as usize]
@@ -179,18 +179,18 @@ fn kind(track: &Track) -> RowKind {
     }
 }
 
-/// `/device:GPU:0` without what every plane of a device begins with.
+/// `/device:GPU:0` without the prefix of device planes.
 fn device_name(plane: &str) -> &str {
     plane.strip_prefix(DEVICE_PLANE).unwrap_or(plane)
 }
 
-/// How names of devices' planes begin.
+/// Prefix of the names of device planes.
 const DEVICE_PLANE: &str = "/device:";
 /// Above the numbers of all systems, below 2^31, which readers want.
 const FREE_FROM: i64 = 1 << 30;
 /// Larger numbers in a device's name are no count of devices.
 const DEVICES_MAX: i64 = 1 << 10;
-/// What is no number yet.
+/// Not a number yet.
 const NONE: i64 = -1;
-/// How many tracks above a track are looked at.
+/// Most levels of tracks above a track that are examined.
 const TREE_DEPTH_MAX: usize = 16;

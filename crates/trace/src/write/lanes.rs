@@ -26,14 +26,14 @@ struct Lane {
     written: i64,
 }
 
-/// Where a slice goes.
+/// Lane of a slice.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The lane's number over all rows.
     pub(super) lane: u32,
-    /// Its number on the row; the first is 0.
+    /// Its number on the row, from 0.
     pub(super) of_row: u32,
-    /// Nothing was on it before.
+    /// It was unused before.
     pub(super) new: bool,
 }
 
@@ -83,8 +83,8 @@ mod tests {
 
     use super::*;
 
-    /// The lanes that slices of one row come to, as a viewer finds them again: per slice lane,
-    /// start and end.
+    /// The lanes of the slices of one row, as a viewer reconstructs them: per slice lane, start and
+    /// end.
     fn read_back(slices: &[(i64, i64)]) -> Vec<(u32, i64, i64)> {
         let mut lanes = Lanes::default();
         lanes.add_rows(1);

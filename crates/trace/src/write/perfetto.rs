@@ -46,8 +46,8 @@ pub(super) struct Perfetto<W> {
     report: WriteReport,
 }
 
-/// A TracePacket with what is known of the whole trace; from v58 on trace processor lists it in its
-/// table `metadata`, and before that does not look at it.
+/// A TracePacket with metadata of the whole trace; from v58 on trace processor lists it in its
+/// table `metadata`; earlier versions ignore it.
 fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
     let (mut packet, mut attributes, mut entry) = (Vec::new(), Vec::new(), Vec::new());
     for (key, text) in metadata {
@@ -62,7 +62,7 @@ fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
     packet
 }
 
-/// What is kept of a track.
+/// State of a track.
 #[derive(Debug)]
 struct Known {
     uuid: u64,
@@ -113,7 +113,7 @@ impl<W: Write> Perfetto<W> {
         Ok(())
     }
 
-    /// What follows is of this machine.
+    /// Assigns the following chunks to this machine.
     pub(super) fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
         if machine.is_none() && !self.sequence.is_on_machine() {
             return Ok(());
@@ -185,7 +185,7 @@ impl<W: Write> Perfetto<W> {
         self.sink.settle()
     }
 
-    /// Ends what ends until `time`.
+    /// Ends everything that ends until `time`.
     #[inline]
     fn end_until(&mut self, time: i64) -> Result<(), Error> {
         while let Some((end, lane)) = self.lanes.ended(time) {
@@ -317,7 +317,7 @@ impl<W: Write> Perfetto<W> {
     }
 }
 
-/// Numbers of processes, none of which two have.
+/// Unique numbers of processes.
 #[derive(Debug)]
 struct Pids {
     taken: HashSet<u64, FixedState>,
@@ -331,8 +331,8 @@ impl Default for Pids {
 }
 
 impl Pids {
-    /// The number that a process wants, or another where that is taken. Number 0 is one process to
-    /// Perfetto, however many have it: none then.
+    /// The number that a process wants, or another if that is taken. `None` for number 0, which
+    /// Perfetto takes for one process, however many have it.
     fn number(&mut self, wanted: i64) -> Option<u64> {
         let wanted = system_number(wanted)?;
         if self.taken.insert(wanted) {
@@ -349,7 +349,7 @@ impl Pids {
     }
 }
 
-/// A number of a process or thread that Perfetto holds.
+/// A number of a process or thread that Perfetto can hold.
 fn system_number(number: i64) -> Option<u64> {
     i32::try_from(number).ok().filter(|number| *number > 0).map(|number| number as u64)
 }
@@ -366,8 +366,8 @@ fn ordered_processes() -> Vec<u8> {
     body
 }
 
-/// Where a track stands among those beside it: processes in the order of ranks, those without a
-/// rank last; all others, and processes of one rank, as they were described.
+/// Position of a track among its siblings: processes in the order of ranks, those without a rank
+/// last; all others, and processes of one rank, in the order of description.
 fn place(kind: &TrackKind, index: usize) -> u64 {
     let rank = match kind {
         TrackKind::Process(process) => process.rank.map_or(RANKS, |rank| u64::from(rank).min(RANKS)),
@@ -376,13 +376,12 @@ fn place(kind: &TrackKind, index: usize) -> u64 {
     rank * TRACKS_OF_RANK + (index as u64).min(TRACKS_OF_RANK - 1)
 }
 
-/// Ranks that can be told apart, and tracks; together they fill the 31 bits that Perfetto has for a
-/// place.
+/// Largest number of distinct ranks, and of tracks; together they fill the 31 bits that Perfetto
+/// has for a position.
 const RANKS: u64 = (1 << 16) - 1;
 const TRACKS_OF_RANK: u64 = 1 << 15;
 
-/// How deep tracks are below each other at most; deeper ones are described all the same, in another
-/// order.
+/// Most levels of tracks; deeper ones are described all the same, in another order.
 const TREE_DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

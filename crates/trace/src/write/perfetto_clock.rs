@@ -15,7 +15,7 @@ use super::perfetto_fields as field;
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::protobuf::{put_bytes, put_number};
 
-/// What was stated of a machine's clock.
+/// What was stated about a machine's clock.
 #[derive(Debug)]
 pub(super) struct MachineClock {
     machine: Machine,
@@ -24,7 +24,7 @@ pub(super) struct MachineClock {
     /// The latest requested time, on the machine's clock.
     latest_ns: i64,
     pub(super) pairs: u64,
-    /// How far a time is from where the map has it, at most.
+    /// Largest distance of a time from its mapped value.
     pub(super) off_ns_max: u64,
 }
 
@@ -102,7 +102,7 @@ fn snapshot(time_ns: i64) -> Vec<u8> {
     snapshot
 }
 
-/// An offset that is wrong by so much is stated anew: at 20 ppm every ms, where there are events.
+/// An offset that is wrong by this much is stated again: at 20 ppm every ms, if there are events.
 const OFF_NS_MIN: u64 = 20;
 
 #[cfg(test)]

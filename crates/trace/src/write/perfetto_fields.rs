@@ -61,7 +61,7 @@ pub(crate) const DESCRIPTOR_PARENT: u32 = 5;
 pub(crate) const DESCRIPTOR_COUNTER: u32 = 8;
 pub(crate) const DESCRIPTOR_CHILD_ORDER: u32 = 11;
 pub(crate) const DESCRIPTOR_RANK: u32 = 12;
-/// Of the track above all, number 0.
+/// For the root track, number 0.
 pub(crate) const DESCRIPTOR_PROCESS_ORDER: u32 = 19;
 pub(crate) const DESCRIPTOR_MERGE: u32 = 15;
 

@@ -52,7 +52,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Forgets the numbers of the last chunk's texts; all texts where they have become many.
+    /// Forgets the numbers of the last chunk's texts; all texts if there are too many.
     pub(super) fn next_chunk(&mut self, chunk: &Chunk) {
         let tables = [&mut self.names, &mut self.categories, &mut self.keys];
         if tables.iter().map(|table| table.bytes).sum::<usize>() > INTERNED_BYTES_MAX {
@@ -93,8 +93,8 @@ impl Sequence {
         self.machine.is_some()
     }
 
-    /// What follows is of this machine; what was stated of the clock of the one before: pairs, and
-    /// ns that are left.
+    /// Assigns what follows to this machine; returns what was stated about the previous one's
+    /// clock: number of pairs, and remaining ns.
     pub(super) fn on_machine(&mut self, machine: Option<Machine>) -> Option<(u64, u64)> {
         // Trace processor keeps what it knows of sequences by machine.
         self.behind = BEHIND_MAX;
@@ -102,7 +102,7 @@ impl Sequence {
         before.map(|clock| (clock.pairs, clock.off_ns_max))
     }
 
-    /// States an instant of the machine's clock where one is due at `time`.
+    /// States an instant of the machine's clock if one is due at `time`.
     #[inline]
     fn synchronize(&mut self, out: &mut Vec<u8>, time: i64) {
         let Some(clock) = &mut self.machine else { return };
@@ -115,7 +115,7 @@ impl Sequence {
         put_bytes(out, field::TRACE_PACKET, &perfetto_clock::packet(sequence, id, instant));
     }
 
-    /// Says whose packet it is.
+    /// Adds the machine of a packet.
     #[inline]
     fn of_machine(&mut self) {
         match &self.machine {
@@ -237,7 +237,7 @@ impl Sequence {
         put_bytes(out, field::TRACE_PACKET, &self.packet);
     }
 
-    /// Descriptors need no clock and no texts, so that they hold for all sequences.
+    /// Descriptors need no clock and no texts, so they apply to all sequences.
     pub(super) fn descriptor(&mut self, out: &mut Vec<u8>, body: &[u8]) {
         if self.machine.is_some() && !self.has_own && !self.has_begun {
             put_bytes(out, field::TRACE_PACKET, &perfetto_clock::first_packet(self.id.max(1)));
@@ -298,9 +298,9 @@ fn put_fixed64(out: &mut Vec<u8>, number: u32, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Interned texts are forgotten beyond this; with what the map takes per entry.
+/// Interned texts are forgotten beyond this size, including the map's overhead per entry.
 const INTERNED_BYTES_MAX: usize = 16 << 20;
-/// What a map's entry takes beside its text, about.
+/// Approximate overhead of a map's entry in addition to its text.
 const ENTRY_BYTES: usize = 48;
 /// Events in a row whose time is stated in full before a new sequence is begun.
 const BEHIND_MAX: u32 = 64;

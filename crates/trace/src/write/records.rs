@@ -10,8 +10,8 @@ use crate::write::chunk::{ArgRange, Args, Chunk, Flow, FlowEnd, TrackId, Value};
 use crate::write::order::Row;
 use crate::write::strings::{StringId, Strings};
 
-/// What records are sorted by: time; ends of flows first; then what lasts longer, so that what
-/// holds others comes before them.
+/// Sort key of records: time; ends of flows first; then longer events first, so that parents
+/// precede their children.
 pub(super) type Key = (i64, std::cmp::Reverse<i64>);
 
 /// The key of an event.
@@ -20,7 +20,7 @@ pub(super) fn key(chunk: &Chunk, row: Row) -> Key {
     (start, std::cmp::Reverse(if matches!(row, Row::Flow(_)) { i64::MAX } else { end }))
 }
 
-/// When an event begins and ends.
+/// Start and end of an event.
 pub(super) fn span(chunk: &Chunk, row: Row) -> (i64, i64) {
     match row {
         Row::Slice(row) => (chunk.slices.start_ns[row], chunk.slices.end_ns[row]),
@@ -65,7 +65,7 @@ pub(super) fn put(out: &mut Vec<u8>, chunk: &Chunk, row: Row) {
     }
 }
 
-/// Appends the event of a record to a chunk, its track moved on by `tracks`.
+/// Appends the event of a record to a chunk, its track number increased by `tracks`.
 pub(super) fn take(record: &[u8], chunk: &mut Chunk, tracks: u32) {
     let mut reader = Reader(record);
     let kind = reader.byte();

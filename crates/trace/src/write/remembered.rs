@@ -20,18 +20,18 @@ impl<T> Default for Remembered<T> {
 }
 
 impl<T> Remembered<T> {
-    /// So many at most.
+    /// Remembers at most this many.
     pub(super) fn with_bound(known_max: usize) -> Self {
         Self { known: HashMap::default(), order: VecDeque::new(), known_max }
     }
 
-    /// What is kept of an id.
+    /// The value for an id.
     #[inline]
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
         self.known.get_mut(&id)
     }
 
-    /// Keeps a value of an id that is not known; what had to be forgotten for it.
+    /// Stores the value of an unknown id; returns what had to be forgotten for it.
     pub(super) fn insert(&mut self, id: u64, value: T) -> Option<T> {
         let forgotten = if self.order.len() >= self.known_max { self.forget() } else { None };
         self.known.insert(id, value);

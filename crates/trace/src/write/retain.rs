@@ -5,7 +5,7 @@
 use super::chunk::{Counters, FlowPoints, Instants, Slices};
 
 impl Slices {
-    /// Keeps the rows for which `stays` says so.
+    /// Keeps the rows for which `stays` is true.
     pub(crate) fn retain(&mut self, stays: &[bool]) {
         let Self { track, start_ns, end_ns, name, category, flow, args } = self;
         column(track, stays);

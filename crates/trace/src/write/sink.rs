@@ -17,19 +17,19 @@ impl<W: Write> Sink<W> {
         Self { inner, buffer: Vec::with_capacity(2 * BUFFER_BYTES), bytes: 0 }
     }
 
-    /// Where to append; [`Self::settle`] afterwards.
+    /// Where to append; [`Self::settle`] must follow.
     #[inline]
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Hands on what was appended once it is much.
+    /// Passes on what was appended once it is large enough.
     #[inline]
     pub(super) fn settle(&mut self) -> Result<(), Error> {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Hands on everything; the output and how many bytes it was given.
+    /// Passes on everything; returns the output and the number of bytes it was given.
     pub(super) fn finish(mut self) -> Result<(W, u64), Error> {
         self.flush()?;
         self.inner.flush().map_err(|source| Error::Sink { source })?;

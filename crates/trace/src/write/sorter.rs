@@ -40,7 +40,7 @@ impl Default for Sorter {
 }
 
 impl Sorter {
-    /// A sorter that keeps so much before it goes to disk.
+    /// A sorter that keeps this much before it goes to disk.
     fn with_memory(memory_bytes: usize) -> Self {
         let (tracks, records, index, runs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { tracks, records, index, spill: None, spilled: 0, runs, memory_bytes, left_out: 0, by_ends: false }
@@ -149,14 +149,14 @@ impl Sorter {
     }
 }
 
-/// Which of several of one key comes first: the one that was there first, or the later one.
+/// Order of records with equal keys: first come, or last come, first.
 enum Order {
     First(u64),
     Later(u64),
 }
 
 impl Order {
-    /// What is sorted by.
+    /// The number that is sorted by.
     fn number(&self) -> u64 {
         match *self {
             Self::First(place) => place,
@@ -274,7 +274,7 @@ impl Sorted {
         self.advance(run)
     }
 
-    /// Has the next record of a run whole in its buffer, and its key among the heads.
+    /// Makes the next record of a run complete in its buffer, and puts its key among the heads.
     fn advance(&mut self, run: usize) -> Result<(), Error> {
         let reader = &mut self.runs[run];
         let available = |reader: &Run| -> Option<usize> {
@@ -307,7 +307,7 @@ fn temporary(action: &'static str) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::io(&std::env::temp_dir(), action)(source)
 }
 
-/// Records held before they go to disk, with their index.
+/// Memory for records before they go to disk, including their index.
 const MEMORY_BYTES: usize = 48 << 20;
 /// Bytes read or written at a time.
 const PIECE_BYTES: usize = 256 << 10;
@@ -328,7 +328,7 @@ mod tests {
     /// Start, end, name and arguments of a slice.
     type Found = (i64, i64, String, Vec<String>);
 
-    /// Chunks of slices (start, length, name), each with an argument of every kind, a moment, a
+    /// Chunks of slices (start, length, name), each with an argument of every kind, an instant, a
     /// value and an end of a flow.
     fn chunks(slices: &[(i64, i64, String)]) -> Vec<Chunk> {
         let make = |part: &[(i64, i64, String)]| {

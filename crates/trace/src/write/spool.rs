@@ -46,7 +46,7 @@ impl Spool {
         Self { streams: Vec::new(), buffered: 0, buffered_max, file: None, end: 0 }
     }
 
-    /// One more stream.
+    /// Adds a stream.
     pub(super) fn add(&mut self) -> usize {
         self.streams.push(Stream { buffer: Vec::new(), spilled: 0, last: NO_BLOCK });
         self.streams.len() - 1
@@ -65,7 +65,7 @@ impl Spool {
         if self.buffered < self.buffered_max { Ok(()) } else { self.spill() }
     }
 
-    /// How long a stream is.
+    /// Length of a stream.
     pub(super) fn bytes(&self, stream: usize) -> u64 {
         let Stream { buffer, spilled, .. } = &self.streams[stream];
         spilled + buffer.len() as u64
@@ -134,7 +134,7 @@ fn temporary(action: &'static str) -> impl FnOnce(std::io::Error) -> Error {
 
 /// Bytes in memory at most.
 const BUFFERED_MAX: usize = 16 << 20;
-/// What a block begins with: the place of the one before, and its length.
+/// Size of the start of a block: the position of the previous one, and its length.
 const HEAD_BYTES: usize = 16;
 /// Bytes that are copied at a time.
 const PIECE_BYTES: usize = 128 << 10;

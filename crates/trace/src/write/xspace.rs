@@ -94,7 +94,7 @@ impl<W: Write> XSpace<W> {
         Ok(())
     }
 
-    /// Takes the times of a chunk into the span, and refuses what no event can state.
+    /// Includes the times of a chunk in the span, and refuses what no event can state.
     fn widen(&mut self, chunk: &Chunk) -> Result<(), Error> {
         let starts = chunk.times().into_iter().flat_map(|(_, times)| times).copied();
         let ends = chunk.slices.end_ns.iter().copied();
@@ -218,7 +218,7 @@ impl<W: Write> XSpace<W> {
         Ok(())
     }
 
-    /// Appends an end of a flow: which end in two bits, which flow in the 56 above.
+    /// Appends an end of a flow: the kind of end in two bits, the flow in the 56 above.
     fn flow(&mut self, line: usize, flow: Flow) -> Result<(), Error> {
         let key = self.number(line, Named::Stat, FLOW)?;
         let number = match self.flow_numbers.get_mut(flow.id) {
@@ -268,8 +268,8 @@ impl<W: Write> XSpace<W> {
         Ok((self.report, inner))
     }
 
-    /// Names the rank, where all processes are of one: readers look for the name, and no event need
-    /// bear it.
+    /// Names the rank, if all processes have the same: readers look for the name, and no event need
+    /// have it.
     fn rank_marker(&mut self) -> Result<(), Error> {
         let mut ranks: Vec<u32> = self.planes.planes.iter().filter_map(|plane| plane.process.as_ref()?.rank).collect();
         ranks.dedup();
@@ -316,8 +316,8 @@ impl<W: Write> XSpace<W> {
         streams.iter().try_for_each(|stream| self.spool.copy(*stream, &mut self.sink))
     }
 
-    /// Writes what is said of the trace: the session, and the metadata; of a trace on a common
-    /// clock in a plane that is named after it, as readers know it.
+    /// Writes metadata of the trace: the session, and the caller's metadata; for a trace on a
+    /// common clock in a plane with that name, as readers expect.
     fn tell(&mut self, start_ns: i64, stop_ns: i64, id: u64) {
         let session = [("profile_start_time", start_ns), ("profile_stop_time", stop_ns)];
         let texts: Vec<(&str, &str)> =
@@ -363,7 +363,7 @@ fn told(name: &str, id: u64, numbers: &[(&str, i64)], texts: &[(&str, &str)]) ->
     message
 }
 
-/// What a message of this length begins with.
+/// Start of a message of this length.
 fn put_tag(out: &mut Vec<u8>, field: u32, length: u64) {
     put_varint(out, u64::from(field) << 3 | 2);
     put_varint(out, length);
@@ -391,12 +391,12 @@ fn put_text(body: &mut Vec<u8>, key: u64, text: &str) {
     put_bytes(body, stat::STRING, text.as_bytes());
 }
 
-/// What the name of an aligned trace's plane begins with; the clock follows.
+/// Prefix of the name of an aligned trace's plane; the clock follows.
 pub(crate) const ALIGNED_PLANE: &str = "probe_sync aligned to ";
 const PS_PER_NS: i64 = 1000;
 const NS_PER_S: i64 = 1_000_000_000;
-/// How far a time may be from the base: half of what 64 bits of picoseconds hold, so that what lies
-/// between any two of them fits.
+/// Largest distance of a time from the base: half of what 64 bits of picoseconds hold, so that the
+/// distance between any two of them fits.
 const REACH_NS: i64 = i64::MAX / PS_PER_NS / 2;
 /// The stat of an end of a flow.
 const FLOW: &str = "flow";

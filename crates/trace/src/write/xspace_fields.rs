@@ -2,13 +2,13 @@
 //!
 //! `formats::xspace` documents the whole message.
 
-/// Of the outermost message.
+/// Fields of the outermost message.
 pub(super) mod space {
     pub(in super::super) const PLANES: u32 = 1;
     pub(in super::super) const HOSTNAMES: u32 = 4;
 }
 
-/// Of a plane.
+/// Fields of a plane.
 pub(super) mod plane {
     pub(in super::super) const ID: u32 = 1;
     pub(in super::super) const NAME: u32 = 2;
@@ -18,7 +18,7 @@ pub(super) mod plane {
     pub(in super::super) const STATS: u32 = 6;
 }
 
-/// Of an entry of a plane's names, and of the message in it.
+/// Fields of an entry of a plane's names, and of the message in it.
 pub(super) mod metadata {
     pub(in super::super) const KEY: u32 = 1;
     pub(in super::super) const VALUE: u32 = 2;
@@ -26,7 +26,7 @@ pub(super) mod metadata {
     pub(in super::super) const NAME: u32 = 2;
 }
 
-/// Of a line.
+/// Fields of a line.
 pub(super) mod line {
     pub(in super::super) const ID: u32 = 1;
     pub(in super::super) const NAME: u32 = 2;
@@ -34,7 +34,7 @@ pub(super) mod line {
     pub(in super::super) const EVENTS: u32 = 4;
 }
 
-/// Of an event.
+/// Fields of an event.
 pub(super) mod event {
     pub(in super::super) const METADATA_ID: u32 = 1;
     pub(in super::super) const OFFSET_PS: u32 = 2;
@@ -42,7 +42,7 @@ pub(super) mod event {
     pub(in super::super) const STATS: u32 = 4;
 }
 
-/// Of a stat.
+/// Fields of a stat.
 pub(super) mod stat {
     pub(in super::super) const METADATA_ID: u32 = 1;
     pub(in super::super) const DOUBLE: u32 = 2;

@@ -15,7 +15,7 @@ use super::xspace_fields::{metadata, plane};
 use crate::Error;
 use crate::protobuf::{put_bytes, put_number};
 
-/// Whose names.
+/// Kind of names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Named {
     /// Of events.
@@ -30,12 +30,12 @@ pub(super) struct PlaneNames {
     plane: u32,
     /// Numbers of names of events and of stats.
     counts: [u64; 2],
-    /// Where the entries go, of events and of stats.
+    /// Streams for the entries of events and of stats.
     pub(super) streams: [usize; 2],
 }
 
 impl PlaneNames {
-    /// Of the plane of this number.
+    /// For the plane with this number.
     pub(super) fn new(plane: u32, spool: &mut Spool) -> Self {
         Self { plane, counts: [0; 2], streams: [spool.add(), spool.add()] }
     }
@@ -140,7 +140,7 @@ const HASHER: FixedState = FixedState::with_seed(0);
 const TEXT_MAX: usize = 8 << 20;
 /// Names that are remembered at most.
 const NAMES_MAX: usize = 1 << 17;
-/// Longer names are not remembered: they are hardly there twice.
+/// Longer names are not remembered: they rarely occur twice.
 const LONG_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

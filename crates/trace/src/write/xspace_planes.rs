@@ -19,7 +19,7 @@ use super::xspace_names::PlaneNames;
 pub(super) struct Plane {
     /// The names of its events.
     pub(super) names: PlaneNames,
-    /// Its process, where it is one's.
+    /// Its process, if it belongs to one.
     pub(super) process: Option<Process>,
     /// The line of its counters.
     pub(super) counters: Option<usize>,
@@ -36,7 +36,7 @@ pub(super) struct Plane {
 pub(super) struct Line {
     /// The plane that it is of.
     pub(super) plane: usize,
-    /// Where its events go.
+    /// Stream of its events.
     pub(super) stream: usize,
     /// Its number in its plane.
     pub(super) id: i64,
@@ -65,7 +65,7 @@ struct Known {
 }
 
 impl Planes {
-    /// How many tracks there are.
+    /// Number of tracks.
     pub(super) fn tracks(&self) -> usize {
         self.tracks.len()
     }
@@ -128,7 +128,7 @@ impl Planes {
         *self.planes[plane].counters.insert(line)
     }
 
-    /// What a counter is called.
+    /// Name of a counter.
     pub(super) fn name(&self, track: TrackId) -> &str {
         &self.tracks[track.0 as usize].name
     }
@@ -202,9 +202,9 @@ pub(super) fn trailing_number(name: &str) -> Option<i64> {
 
 /// The plane of the host's threads.
 const HOST_PLANE: &str = "/host:CPU";
-/// How the names of a host's planes begin.
+/// Prefix of the names of host planes.
 const HOST_PREFIX: &str = "/host:";
-/// How the names of devices' planes begin.
+/// Prefix of the names of device planes.
 const DEVICE_PREFIX: &str = "/device:";
 /// The planes that viewers show as devices.
 const GPU_PREFIX: &str = "/device:GPU:";
@@ -214,5 +214,5 @@ const COUNTERS: &str = "_counters_";
 const DEVICES_MAX: i64 = 1 << 10;
 /// Above the numbers of all systems, below 2^31, which readers want.
 const FREE_FROM: i64 = 1 << 30;
-/// How many tracks above a track are looked at.
+/// Most levels of tracks above a track that are examined.
 const TREE_DEPTH_MAX: usize = 16;

@@ -42,8 +42,8 @@ impl Readable {
     /// Checks whether a file is a database and can be read as it is; otherwise reads a copy of it.
     ///
     /// # Errors
-    /// It is none, it is damaged, or a program that writes it holds it locked for longer than
-    /// [`LOCKED_FOR`].
+    /// Returns an error if it is not a database, if it is damaged, or if a program that writes it
+    /// keeps it locked for longer than [`LOCKED_FOR`].
     pub(super) fn find(path: &Path) -> Result<Readable, Error> {
         let header = Header::read(path)?;
         // What a writer leaves lies beside the file, not beside a link to it.
@@ -90,8 +90,8 @@ impl Readable {
         journal.exists() || log.exists() || is_recent(&self.opened)
     }
 
-    /// Copies the state that was committed last into the folder for temporary files, so that it can
-    /// be read as often as one likes while its writer goes on.
+    /// Copies the last committed state into the folder for temporary files, so that it can be read
+    /// any number of times while its writer continues.
     pub(super) fn snapshot(&self) -> Result<Readable, Error> {
         let temporary = std::env::temp_dir();
         let bytes = fs::metadata(&self.opened).map_err(Error::io(&self.named, "look at"))?.len();
@@ -110,7 +110,7 @@ impl Readable {
         Ok(Readable { named: self.named.clone(), opened, at_rest: true, _copy: Some(folder) })
     }
 
-    /// What the caller named.
+    /// The name given by the caller.
     pub(super) fn named(&self) -> &Path {
         &self.named
     }
@@ -131,7 +131,7 @@ impl Readable {
     /// Goes through all pages and rows as committed; CHECK constraints are the writer's concern.
     ///
     /// # Errors
-    /// Says what is damaged.
+    /// States what is damaged.
     pub(super) fn expect_whole(&self) -> Result<(), Error> {
         let check = || structure(Path::new(&self.uri()));
         match check().map_err(|problem| wrong(&self.named, "checking it", &problem))?.as_str() {
@@ -147,7 +147,7 @@ impl Readable {
         patiently(|| count_entries(&guarded(self.uri(), READING)?))
     }
 
-    /// The database and what its writer left beside it, in a folder where SQLite may write.
+    /// Copies the database and its writer's files beside it into a folder where SQLite may write.
     fn copy(path: &Path, file: &Path) -> Result<Readable, Error> {
         let temporary = std::env::temp_dir();
         let sidecars_of_file = sidecars(file);
@@ -170,20 +170,20 @@ impl Readable {
         Ok(Readable { named: path.to_owned(), opened, at_rest: false, _copy: Some(folder) })
     }
 
-    /// Opens the copy for writing once, by which SQLite brings it to what was committed.
+    /// Opens the copy for writing once, so that SQLite brings it to the committed state.
     fn recover(&self) -> rusqlite::Result<()> {
         count_entries(&guarded(&self.opened, OpenFlags::SQLITE_OPEN_READ_WRITE)?)
     }
 }
 
-/// `ok`, or the first thing that is wrong with pages and rows.
+/// `ok`, or the first problem of pages and rows.
 pub(super) fn structure(file: &Path) -> rusqlite::Result<String> {
     let connection = guarded(file, READING)?;
     connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
     connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
 }
 
-/// Opens a database, and takes every power from what stands in it.
+/// Opens a database, and disables everything that its contents could trigger.
 pub(super) fn guarded(file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(file, flags)?;
     guard(&connection)?;
@@ -195,7 +195,7 @@ fn count_entries(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()))
 }
 
-/// Takes every power from what stands in a database, and bounds what it may cost.
+/// Disables everything that a database's contents could trigger, and limits their cost.
 pub(super) fn guard(connection: &Connection) -> rusqlite::Result<()> {
     for (config, to) in [
         (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
@@ -212,7 +212,7 @@ pub(super) fn guard(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("PRAGMA cell_size_check = ON")
 }
 
-/// An error of SQLite with the file, and what can be done about it.
+/// An SQLite error with the file, and the remedy.
 pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Error {
     let remedy = match problem.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
@@ -232,7 +232,7 @@ pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Erro
     Error::Database { path: path.to_owned(), problem: format!("{doing}: {problem}{remedy}") }
 }
 
-/// What the first page of a database says of the file.
+/// What the first page of a database says about the file.
 struct Header {
     /// It uses a write-ahead log (`-wal`).
     by_log: bool,
@@ -271,8 +271,8 @@ impl Header {
         Ok(Header { by_log, length, stated })
     }
 
-    /// Refuses a file that is shorter than it says: its last pages may be of tables that nobody
-    /// asks for.
+    /// Refuses a file that is shorter than it states: its last pages may belong to tables that are
+    /// not read.
     fn expect_whole(&self, path: &Path) -> Result<(), Error> {
         match (self.length, self.stated) {
             (length, Some(stated)) if length < stated => {
@@ -290,7 +290,7 @@ fn needs_writing(problem: &rusqlite::Error) -> bool {
     matches!(problem.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
 }
 
-/// The journal, the log, and the log's shared memory that may lie beside a database.
+/// The journal, the log, and the log's shared memory that may be beside a database.
 pub(super) fn sidecars(path: &Path) -> [PathBuf; 3] {
     ["-journal", "-wal", "-shm"].map(|ending| {
         let mut name: OsString = path.as_os_str().to_owned();
@@ -304,23 +304,23 @@ fn length(path: &Path) -> Result<(u64, Option<std::time::SystemTime>), Error> {
     Ok((metadata.len(), metadata.modified().ok()))
 }
 
-/// What every database begins with.
+/// First bytes of every database.
 pub(super) const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Bytes of a database's header.
 const HEADER_BYTES: usize = 100;
-/// Where it says how long a page is.
+/// Position of the page size.
 const PAGE_SIZE_AT: usize = 16;
-/// Where it says how it is written and read, and what it says where that is by a log.
+/// Position of the write and read versions, and their value for a write-ahead log.
 const WRITES_BY: usize = 18;
 const READS_BY: usize = 19;
 const BY_LOG: u8 = 2;
-/// Where it says how often it was changed, how many pages it has, and at which change these were
+/// Positions of the change counter, of the number of pages, and of the change at which these were
 /// counted.
 const CHANGES_AT: usize = 24;
 const PAGES_AT: usize = 28;
 const COUNTED_AT: usize = 92;
-/// Tries again where SQLite wants to write: for a moment a live writer's journal looks like one
-/// that was left.
+/// Tries again if SQLite wants to write: for a moment a live writer's journal looks like an
+/// abandoned one.
 fn patiently<T>(open: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     for _ in 0..TRIES {
         match open() {
@@ -331,18 +331,18 @@ fn patiently<T>(open: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     open()
 }
 
-/// How often and how soon it is tried again where a writer is in the middle of a commit.
+/// Number and interval of attempts while a writer is in the middle of a commit.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 /// A database that was written to so lately may be written to again at any moment.
 const LATELY: Duration = Duration::from_secs(2);
 /// A copy is made in one step.
 const ALL_PAGES: i32 = -1;
-/// How long a writer may hold a database locked before it is refused.
+/// How long a writer may keep a database locked before it is refused.
 const LOCKED_FOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// The longest row that is read; the profiler's are below a kilobyte, with a long environment some
 /// hundred.
 const LONGEST_ROW: i32 = 32 << 20;
-/// How a file is opened that nothing is written to.
+/// How to open a file that is not written to.
 pub(super) const READING: OpenFlags =
     OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_URI).union(OpenFlags::SQLITE_OPEN_NO_MUTEX);

@@ -6,7 +6,7 @@ use rusqlite::types::ValueRef;
 use super::catalog;
 use crate::write::{Chunk, Value};
 
-/// The table of arguments, walked in the order of events beside the table that they belong to.
+/// The table of arguments, walked in the order of events alongside the table that they belong to.
 pub(super) struct Arguments<'a> {
     rows: Option<Rows<'a>>,
     /// The next argument, with its event.

@@ -22,7 +22,7 @@ use super::access::wrong;
 use crate::Error;
 use crate::formats::{ALIGNED_SIGMA, ALIGNED_TO};
 
-/// What a database holds.
+/// Contents of a database.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Catalog {
     /// Tables that follow the rule, in the order of the file.
@@ -40,17 +40,17 @@ pub(super) struct Catalog {
 /// A process's tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Writer {
-    /// What its tables' names end in.
+    /// Suffix of the names of its tables.
     pub(super) suffix: String,
-    /// Its globally unique number, in letters.
+    /// Its globally unique identifier, as text.
     pub(super) guid: String,
     /// The schema of its tables: `3`, `3.0.4`.
     pub(super) version: String,
     /// The clock that its times were brought to by an alignment.
     pub(super) aligned_to: Option<String>,
-    /// What it says of how well its times are known on that clock, ns.
+    /// Its statement of the uncertainty of its times on that clock, ns.
     pub(super) aligned_sigma_ns: Option<String>,
-    /// Its rows were on two clocks, and this program brought them to one.
+    /// Its rows were on two clocks, and this program converted them to one.
     pub(super) is_on_one_clock: bool,
 }
 
@@ -61,16 +61,16 @@ pub(super) struct Table {
     pub(super) name: String,
     /// Its name without the uuid: `rocpd_region`.
     pub(super) base: String,
-    /// What its name ends in; empty where it ends in no writer's.
+    /// Suffix of its name; empty if it is not that of any writer.
     pub(super) suffix: String,
     /// Its definition.
     pub(super) sql: String,
     /// Names of its columns.
     pub(super) columns: Vec<String>,
-    /// Which of them are times, by place.
+    /// Indices of those that are times.
     pub(super) times: Vec<usize>,
-    /// By which name a statement gets the row's number; None where there is none (WITHOUT ROWID),
-    /// or columns have taken all its names.
+    /// The name by which a statement gets the row's number; `None` if there is none (WITHOUT
+    /// ROWID), or if columns have taken all its names.
     pub(super) rowid: Option<String>,
 }
 
@@ -87,9 +87,9 @@ impl Catalog {
     /// attached).
     ///
     /// # Errors
-    /// It holds no tables of rocprofv3, or some are missing, or of a version that is not known; it
-    /// has triggers, virtual tables or generated columns, which no profiler writes and which would
-    /// run on reading or copying.
+    /// Returns an error if it contains no tables of rocprofv3, if some are missing or of an unknown
+    /// version, or if it has triggers, virtual tables or generated columns, which no profiler
+    /// writes and which would run on reading or copying.
     pub(super) fn read(connection: &Connection, schema: &str, path: &Path) -> Result<Catalog, Error> {
         let entries = entries(connection, schema).map_err(|problem| wrong(path, "reading its contents", &problem))?;
         let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
@@ -142,7 +142,8 @@ impl Catalog {
         self.tables.iter().filter(move |table| table.base == base)
     }
 
-    /// Every writer has the tables without which its rows mean nothing, and all are of one version.
+    /// Checks that every writer has the tables without which its rows mean nothing, and that all
+    /// are of one version.
     fn refuse_incomplete(&self, path: &Path) -> Result<(), Error> {
         let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
         for Writer { suffix, version, .. } in &self.writers {
@@ -284,7 +285,7 @@ fn columns(
     Ok((columns, rowid))
 }
 
-/// What `sqlite_master` lists.
+/// Entries of `sqlite_master`.
 fn entries(connection: &Connection, schema: &str) -> rusqlite::Result<Vec<Entry>> {
     let mut statement = connection.prepare(&format!("SELECT type, name, tbl_name, sql FROM {schema}.sqlite_master"))?;
     let entries = statement.query_map([], |row| {
@@ -309,7 +310,7 @@ struct Entry {
     sql: String,
 }
 
-/// A cell as text, what is no UTF-8 of it replaced; None for NULL.
+/// A cell as text, with invalid UTF-8 replaced; `None` for NULL.
 pub(super) fn text(value: ValueRef<'_>) -> Option<String> {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -320,7 +321,7 @@ pub(super) fn text(value: ValueRef<'_>) -> Option<String> {
 }
 
 const PREFIX: &str = "rocpd_";
-/// What names of tables begin with that describe and hold no events.
+/// Prefix of the names of descriptive tables without events.
 pub(super) const INFO: &str = "rocpd_info_";
 pub(super) const METADATA: &str = "rocpd_metadata";
 /// Columns that are times, in every table of the profiler.

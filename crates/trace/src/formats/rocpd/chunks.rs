@@ -22,7 +22,7 @@ use crate::write::{ArgRange, Chunk, Flow, FlowEnd, Process, Track, TrackId, Trac
 /// Reads a database.
 ///
 /// # Errors
-/// Names file, table and row; what `sink` refuses.
+/// Names file, table and row; errors of `sink`.
 pub(super) fn read_chunks(
     path: &Path,
     options: &ChunkOptions,
@@ -62,7 +62,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Where chunks and their statistics go.
+/// Destination of chunks and their statistics.
 struct Out<'a, 'b> {
     path: &'a Path,
     options: &'a ChunkOptions,
@@ -84,13 +84,13 @@ impl Out<'_, '_> {
         nearest_ns((self.map)(Picoseconds::from(ns) * PS_PER_NS))
     }
 
-    /// Whether a time is not believed.
+    /// Whether a time is implausible.
     fn is_away(&self, start: i64, end: i64) -> bool {
         let [start_ps, end_ps] = [start, end].map(|ns| Picoseconds::from(ns) * PS_PER_NS);
         self.options.reach.is_some_and(|reach| !reach.holds(start_ps, end_ps))
     }
 
-    /// Whether a row is left out because its times cannot be believed, which is counted.
+    /// Whether a row is left out because of implausible times, which is counted.
     fn leaves_out(&mut self, start: i64, end: i64) -> bool {
         let is_odd = end < start || self.is_away(start, end);
         self.stats.left_out += u64::from(is_odd);
@@ -156,7 +156,7 @@ fn read_counters(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>
     })
 }
 
-/// Values that were counted at moments, on the agent of their counter or else the process.
+/// Values that were counted at instants, on the agent of their counter or otherwise the process.
 fn read_samples(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>) -> Result<(), Error> {
     let (Some(values), Some(samples)) = (source.table("rocpd_pmc_event"), source.table(Kind::Sample.base())) else {
         return Ok(());
@@ -185,7 +185,7 @@ fn read_samples(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>)
     })
 }
 
-/// Says how many values have no place in time.
+/// Reports how many values have no place in time.
 fn note_stray_values(source: &Source<'_>, out: &mut Out<'_, '_>) -> Result<(), Error> {
     let Some(values) = source.table("rocpd_pmc_event") else { return Ok(()) };
     let known: Vec<&Table> =
@@ -205,7 +205,7 @@ fn note_stray_values(source: &Source<'_>, out: &mut Out<'_, '_>) -> Result<(), E
     Ok(())
 }
 
-/// How many bytes are being copied to each agent, or are allocated on it, from each change on.
+/// Bytes being copied to each agent, or allocated on it, from each change on.
 fn read_bytes(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Out<'_, '_>) -> Result<(), Error> {
     let Some(table) = source.table(kind.base()) else { return Ok(()) };
     let sql = if kind == Kind::Copy { rows::copied(table) } else { rows::allocated(table) };
@@ -297,7 +297,7 @@ fn event(
     Ok(out.settle()?)
 }
 
-/// What a marker says.
+/// Text of a marker.
 fn message(row: &Row<'_>) -> rusqlite::Result<Option<String>> {
     let extra = text(row.get_ref(rows::EXTRA)?);
     let parsed: Option<serde_json::Value> =

@@ -77,7 +77,7 @@ impl Copying {
         self.connection
     }
 
-    /// Attaches an input; [`Self::detach`] is to follow.
+    /// Attaches an input; [`Self::detach`] must follow.
     pub(super) fn attach(&self, input: &Readable, path: &Path) -> Result<(), Error> {
         let attached = self.connection.execute("ATTACH ?1 AS src", [input.uri()]).map(drop);
         attached.map_err(|problem| {
@@ -91,7 +91,7 @@ impl Copying {
         })
     }
 
-    /// What the attached input holds.
+    /// Contents of the attached input.
     pub(super) fn catalog(&self, path: &Path) -> Result<Catalog, Error> {
         Catalog::read(&self.connection, "src", path)
     }
@@ -101,9 +101,9 @@ impl Copying {
         detached.map_err(|problem| wrong(path, "closing it", &problem))
     }
 
-    /// Makes a table as the attached input defines it, and fills it; rows that are behind the
-    /// others are brought to their clock first, and a time that is not believed becomes 0, which
-    /// means that it is not known.
+    /// Creates a table as the attached input defines it, and fills it; rows that are behind the
+    /// others are shifted to their clock first, and an implausible time becomes 0, which means
+    /// unknown.
     pub(super) fn table(
         &mut self,
         path: &Path,
@@ -224,7 +224,8 @@ impl Copying {
     }
 }
 
-/// What reads the times of some rows, and what copies these rows with the times that came of them.
+/// The statement that reads the times of some rows, and the one that copies these rows with the new
+/// times.
 fn statements(table: &Table, number: &str, behind: Option<&Behind>) -> [String; 2] {
     let name = quoted(&table.name);
     let row = quoted(number);
@@ -244,8 +245,8 @@ fn statements(table: &Table, number: &str, behind: Option<&Behind>) -> [String; 
     ]
 }
 
-/// Takes the times of a row in that are set, old and new; what is wrong with the row, and in which
-/// column.
+/// Processes the times of a row that are set, old and new; states what is wrong with the row, and
+/// in which column.
 fn move_row(
     row: &Row<'_>,
     table: &Table,
@@ -271,8 +272,8 @@ fn move_row(
     Ok(None)
 }
 
-/// By how much the times of a row are behind those of the others, ns; None where nothing says
-/// whether they are.
+/// How far the times of a row are behind those of the others, ns; `None` if nothing tells whether
+/// they are.
 fn behind_by(row: &Row<'_>, table: &Table, behind: Option<&Behind>) -> rusqlite::Result<Option<i64>> {
     let Some(Behind { by_ns, .. }) = behind else { return Ok(Some(0)) };
     Ok(match row.get_ref(table.times.len() + 1)? {
@@ -281,7 +282,7 @@ fn behind_by(row: &Row<'_>, table: &Table, behind: Option<&Behind>) -> rusqlite:
     })
 }
 
-/// A cell's time, old and new, `by_ns` added before it is mapped; none where it is not set.
+/// A cell's time, old and new, `by_ns` added before it is mapped; `None` if it is not set.
 pub(super) fn moved(value: ValueRef<'_>, by_ns: i64, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
     let Some(old) = time(value)? else { return Ok(None) };
     // Zero would say that it is not set.
@@ -303,7 +304,7 @@ fn time(value: ValueRef<'_>) -> Result<Option<i64>, String> {
     }
 }
 
-/// A cell that is not what it should be.
+/// Error about an invalid cell.
 fn at_cell(path: &Path, place: &str, problem: impl Into<String>) -> Error {
     Error::Database { path: path.to_owned(), problem: format!("{place}: {}", problem.into()) }
 }
@@ -314,7 +315,7 @@ const ROWS: usize = 1 << 15;
 /// The function that hands out new times.
 const MAPPED: &str = "probe_sync_mapped";
 const MASTER: &str = "sqlite_master";
-/// What an index may compute.
+/// Functions that an index may use.
 const HARMLESS: [&str; 8] = ["abs", "coalesce", "ifnull", "length", "lower", "nullif", "substr", "upper"];
 /// SQLite makes it with the first table that counts its rows.
 const SEQUENCE: &str = "sqlite_sequence";

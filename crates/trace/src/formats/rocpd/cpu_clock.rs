@@ -26,7 +26,8 @@ use crate::formats::CpuClock;
 /// under which the database is attached.
 ///
 /// # Errors
-/// The table's rows have no events or these no categories, by which they could be told apart.
+/// Returns an error if the table's rows have no events or these no categories, by which they could
+/// be distinguished.
 pub(super) fn behind(
     database: (&Catalog, &str),
     path: &Path,
@@ -75,7 +76,7 @@ pub(super) fn behind_ns(
 /// rows, including the lifetime of the process, end before the first row of rocprofiler-sdk begins.
 ///
 /// # Errors
-/// Names both spans. Tables cannot be read.
+/// Names both spans. Returns an error if tables cannot be read.
 fn refuse_two_clocks(database: &Database<'_>, writer: &Writer) -> Result<(), Error> {
     if writer.aligned_to.is_some() || writer.is_on_one_clock || !is_of_rocprof_sys(database, writer)? {
         return Ok(());
@@ -137,7 +138,8 @@ fn is_of_rocprof_sys(database: &Database<'_>, writer: &Writer) -> Result<bool, E
     Ok(found)
 }
 
-/// Of a row `t` whether the profiler stamped it itself; None for tables that it did not.
+/// Condition on a row `t`: whether the profiler stamped it itself; `None` for tables that it did
+/// not stamp.
 fn is_behind(catalog: &Catalog, schema: &str, table: &Table) -> Result<Option<String>, String> {
     match table.base.as_str() {
         PROCESS | "rocpd_info_thread" => Ok(Some("1".to_owned())),

@@ -9,12 +9,12 @@
 use probe_sync_estimate::record::Launcher;
 use serde_json::{Map, Value};
 
-/// What an environment says.
+/// Statements of an environment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Environment {
     pub(super) rank: Option<u32>,
     pub(super) world_size: Option<u32>,
-    /// Whose numbers these are; None for launchers that runs do not record.
+    /// The launcher that assigned the numbers; `None` for launchers that runs do not record.
     pub(super) launcher: Option<Launcher>,
     /// Worth telling the user.
     pub(super) notes: Vec<String>,
@@ -91,8 +91,8 @@ struct Variables {
     sizes: &'static [&'static str],
 }
 
-/// In the order in which they are believed. `SLURM_NTASKS` may be that of the allocation, so the
-/// step's number comes first.
+/// In order of precedence. `SLURM_NTASKS` may be that of the allocation, so the step's number comes
+/// first.
 const KNOWN: [Variables; 10] = [
     Variables { launcher: None, rank: OF_MPI, sizes: &["MPI_COMM_WORLD_SIZE"] },
     Variables { launcher: Some(Launcher::Torchrun), rank: "RANK", sizes: &["WORLD_SIZE"] },
@@ -113,7 +113,7 @@ const KNOWN: [Variables; 10] = [
         sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
     },
 ];
-/// What MPI_Init says.
+/// Variable set by MPI_Init.
 const OF_MPI: &str = "MPI_COMM_WORLD_RANK";
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::Error;
 /// Refuses a database that cannot be lifted to the wanted schema.
 ///
 /// # Errors
-/// Says what it lacks, or which schemas can be had.
+/// States what it lacks, or which schemas are available.
 pub(super) fn expect_liftable(path: &Path, catalog: &Catalog, wanted: &str) -> Result<(), Error> {
     let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
     let Some(other) = catalog.writers.iter().find(|writer| writer.version != wanted) else { return Ok(()) };
@@ -53,9 +53,9 @@ pub(super) fn lift(connection: &Connection, writer: &Writer) -> rusqlite::Result
     Ok(())
 }
 
-/// When the tables were made, as a date: profilers make them as the process ends. From the time of
-/// its end on the output's clock, in 1970 where that counts from the machine's start. The present
-/// would make the output of equal inputs differ, and would be wrong.
+/// When the tables were created, as a date: profilers create them as the process ends. Taken from
+/// the end of the process on the output's clock, in 1970 if that counts from boot. The present time
+/// would make outputs of equal inputs differ, and would be wrong.
 fn created(connection: &Connection, writer: &Writer) -> rusqlite::Result<String> {
     let table = quoted(&format!("rocpd_info_process{}", writer.suffix));
     let ended = format!(

@@ -29,7 +29,7 @@ fn message(json: &[u8]) -> Option<String> {
     Some(message)
 }
 
-/// The strings of a writer that are markers, by number, and what else may be one.
+/// The strings of a writer that are markers, by number, and other candidates.
 pub(super) struct Names<'a> {
     known: HashMap<i64, Marker>,
     pattern: Option<&'a regex::Regex>,
@@ -104,8 +104,8 @@ pub(super) fn read(
 }
 
 impl Names<'_> {
-    /// What a row's name, or else a message beside it, is. A message that is none may be that of a
-    /// step.
+    /// The marker in a row's name, or in a message beside it. A message that is not a marker may be
+    /// that of a step.
     fn marker(&self, row: &Row<'_>, steps: &mut Steps) -> rusqlite::Result<Option<Marker>> {
         if let ValueRef::Integer(number) = row.get_ref(2)?
             && let Some(marker) = self.known.get(&number)
@@ -129,7 +129,7 @@ impl Names<'_> {
     }
 }
 
-/// What the markers of a database say.
+/// The markers of a database.
 #[derive(Debug, Default)]
 pub(super) struct Markers {
     pub(super) stamps: Stamps,
@@ -152,7 +152,7 @@ impl Markers {
 }
 
 const EXTRA: &str = "extdata";
-/// A longer text beside an event is no marker.
+/// A longer text beside an event is not a marker.
 const MESSAGE_MAX: usize = 1 << 16;
 
 #[cfg(test)]

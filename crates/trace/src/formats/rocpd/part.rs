@@ -27,7 +27,7 @@ pub(crate) struct DatabaseFile {
     source: Mutex<Source>,
 }
 
-/// What connections are made to.
+/// The source of connections.
 #[derive(Debug)]
 struct Source {
     readable: Readable,
@@ -37,24 +37,24 @@ struct Source {
     used: bool,
 }
 
-/// What tells whether a file and its log were written to: lengths and times.
+/// Lengths and times that show whether a file and its log were written to.
 type State = [Option<(u64, Option<SystemTime>)>; 2];
 
 /// A table of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Its name, and the same without the process's uuid.
+    /// Its name, with and without the process's uuid.
     pub(crate) name: String,
     pub(crate) base: String,
     /// The process, and the major number of its schema.
     pub(crate) guid: String,
     pub(crate) major: u32,
-    /// Whose the process is, as its own tables say: host and rank.
+    /// The process's host and rank, as its own tables state.
     pub(crate) host: Option<String>,
     pub(crate) rank: Option<u32>,
-    /// Names of its columns, and what SQLite makes of values in them.
+    /// Names of its columns, and their SQLite affinities.
     pub(crate) columns: Vec<(String, &'static str)>,
-    /// Which of them are times, by place.
+    /// Indices of those that are times.
     pub(crate) times: Vec<usize>,
     /// By which name a statement gets the row's number.
     pub(crate) row: String,
@@ -62,15 +62,15 @@ pub(crate) struct Part {
     pub(crate) numbered_by_id: bool,
 }
 
-/// By name and columns of a table: what SQLite makes of values in them. Files have the same few
-/// tables, and asking takes a while.
+/// SQLite affinities, by name and columns of a table. Files have the same few tables, and querying
+/// takes a while.
 pub(crate) type Affinities = HashMap<(String, Vec<String>), Vec<&'static str>>;
 
 impl DatabaseFile {
     /// Opens a database once and returns its tables.
     ///
     /// # Errors
-    /// It cannot be read, or a set of tables is of several processes.
+    /// Returns an error if it cannot be read, or if a set of tables belongs to several processes.
     pub(crate) fn open(path: &Path, known: &mut Affinities) -> Result<(DatabaseFile, Vec<Part>), Error> {
         let state = state(path);
         let readable = Readable::find(path)?;
@@ -96,8 +96,8 @@ impl DatabaseFile {
     /// Opens a separate connection.
     ///
     /// # Errors
-    /// It cannot be opened any more, or was written to: what was read before belongs to another
-    /// state.
+    /// Returns an error if it cannot be opened any more, or was written to: what was read before
+    /// belongs to another state.
     pub(crate) fn connect(&self) -> Result<Connection, Error> {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = self.changed(&source);
@@ -114,7 +114,7 @@ impl DatabaseFile {
     }
 
     /// # Errors
-    /// It was written to since it was opened first.
+    /// Returns an error if it was written to since it was first opened.
     pub(crate) fn expect_unchanged(&self) -> Result<(), Error> {
         let source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         if self.changed(&source) { Err(self.being_written()) } else { Ok(()) }
@@ -129,7 +129,7 @@ impl DatabaseFile {
         Error::Database { path: self.path.clone(), problem }
     }
 
-    /// What SQLite said of a table.
+    /// An SQLite error about a table.
     pub(crate) fn wrong(&self, table: &str, problem: &rusqlite::Error) -> Error {
         wrong(&self.path, &format!("reading the table {table}"), problem)
     }
@@ -194,12 +194,12 @@ impl Part {
 /// A time as written by an alignment; none if it is not set.
 ///
 /// # Errors
-/// There is no time in the cell, or it leaves the range of times.
+/// Returns an error if there is no time in the cell, or if it leaves the range of times.
 pub(crate) fn aligned(value: ValueRef<'_>, map: &mut MapFunction<'_>) -> Result<Option<i64>, String> {
     moved(value, 0, map).map(|moved| moved.map(|(_, new)| new))
 }
 
-/// Whose a set of tables is.
+/// Owner of a set of tables.
 struct Whose {
     guid: String,
     host: Option<String>,
@@ -247,7 +247,7 @@ fn affinity(declared: &str) -> &'static str {
     }
 }
 
-/// Of the file and its log.
+/// State of the file and its log.
 fn state(path: &Path) -> State {
     // What a link points to is what is written.
     let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

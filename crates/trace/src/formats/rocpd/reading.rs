@@ -40,12 +40,12 @@ impl From<Error> for Problem {
     }
 }
 
-/// First and last time of a table, and in how many rows there is one.
+/// First and last time of a table, and the number of rows with one.
 #[derive(Default)]
 pub(super) struct Times {
     pub(super) rows: u64,
     pub(super) span: Option<(Picoseconds, Picoseconds)>,
-    /// Rows with a time that is not believed.
+    /// Rows with an implausible time.
     pub(super) away: u64,
     /// Rows that end before they begin.
     pub(super) backwards: u64,
@@ -54,9 +54,9 @@ pub(super) struct Times {
 /// Rows of a table whose times are on a clock that is behind that of the others.
 #[derive(Clone, Debug)]
 pub(super) struct Behind {
-    /// Of a row `t`: 1 where it is behind, 0 where it is not, NULL where nothing says.
+    /// For a row `t`: 1 if it is behind, 0 if it is not, NULL if nothing tells.
     pub(super) is_behind: String,
-    /// By so much, ns.
+    /// By how much, ns.
     pub(super) by_ns: i64,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Database<'a> {
         self.catalog.tables.iter().find(|table| table.base == base && table.suffix == writer.suffix)
     }
 
-    /// Runs a statement, and shows its rows.
+    /// Runs a statement, and passes on its rows.
     pub(super) fn each(
         &self,
         table: &str,
@@ -87,12 +87,12 @@ impl<'a> Database<'a> {
         })
     }
 
-    /// What SQLite said of a table.
+    /// An SQLite error about a table.
     pub(super) fn wrong(&self, table: &str, problem: &rusqlite::Error) -> Error {
         wrong(self.path, &format!("reading the table {table}"), problem)
     }
 
-    /// Shows a writer's rows: number and columns, NULL for those that the table lacks; none where
+    /// Passes on a writer's rows: number and columns, NULL for those that the table lacks; none if
     /// there is no such table.
     pub(super) fn rows(
         &self,
@@ -172,7 +172,7 @@ impl<'a> Database<'a> {
         Ok(times)
     }
 
-    /// Counts the rows of a table by about when they begin and end.
+    /// Counts the rows of a table by approximate start and end.
     pub(super) fn spread(&self, table: &Table, spread: &mut Spread) -> Result<(), Error> {
         for at in &table.times {
             let column = format!("t.{}", quoted(&table.columns[*at]));
@@ -189,7 +189,7 @@ impl<'a> Database<'a> {
         Ok(())
     }
 
-    /// The refusal of a row in which something else stands where a time belongs.
+    /// The refusal of a row with something else in place of a time.
     fn no_time(&self, table: &Table, at: i64) -> Error {
         let names: Vec<&str> = table.times.iter().map(|column| table.columns[*column].as_str()).collect();
         let problem = format!(
@@ -226,7 +226,7 @@ impl Table {
         self.rowid.as_ref().map_or_else(|| "NULL".to_owned(), |number| format!("{name}.{}", quoted(number)))
     }
 
-    /// A column, for a statement that knows the table by this name; NULL where there is none.
+    /// A column, for a statement that uses this name for the table; NULL if there is none.
     pub(super) fn column(&self, name: &str, column: &str) -> String {
         if self.has(column) { format!("{name}.{}", quoted(column)) } else { "NULL".to_owned() }
     }
@@ -248,8 +248,8 @@ impl Table {
 /// How a row `t` finds its event: a join, the column of the event with this name, and the number of
 /// rows per event.
 ///
-/// Where the number is the key of the table of events, an event is one row. Elsewhere events are
-/// grouped first: what several rows say of one is nobody's.
+/// If the number is the key of the table of events, an event is one row. Otherwise events are
+/// grouped first: values on which several rows of one event disagree are dropped.
 pub(super) fn join_event(table: &Table, event: &Table, column: &str) -> [String; 3] {
     if event.is_numbered_by_id() {
         let guid = if table.has(GUID) && event.has(GUID) { "AND e.\"guid\" = t.\"guid\"" } else { "" };
@@ -263,11 +263,11 @@ pub(super) fn join_event(table: &Table, event: &Table, column: &str) -> [String;
     [join, "e.message".to_owned(), "e.amount".to_owned()]
 }
 
-/// What follows JOIN where each row `t` shall find at most one row: those of `other`, known as `o`
-/// to `values`, grouped by number, and by guid where both have one, since numbers repeat in merged
-/// files. A join of the tables themselves would give as many rows as the product of those that have
-/// one number. Both sides are cast: SQLite then finds groups by an index that it makes, whatever a
-/// file declares these columns to be.
+/// The text after JOIN for which each row `t` finds at most one row: those of `other`, named `o` in
+/// `values`, grouped by number, and by guid if both have one, since numbers repeat in merged files.
+/// A join of the tables themselves would result in as many rows as the product of those with the
+/// same number. Both sides are cast: SQLite then finds groups by an automatic index, whatever types
+/// a file declares for these columns.
 pub(super) fn join_one(
     (table, number): (&Table, &str),
     (other, key): (&Table, &str),
@@ -288,9 +288,9 @@ pub(super) fn join_one(
     )
 }
 
-/// How wide the groups are in which times are counted, ns: about a quarter of an hour.
+/// Width of the groups in which times are counted, ns: about a quarter of an hour.
 const BUCKET_NS: i64 = 1_000_000_000_000;
-/// Groups of a table that are looked at.
+/// Most groups of a table that are examined.
 const BUCKETS_MAX: usize = 1 << 17;
 pub(super) const REGION: &str = "rocpd_region";
 pub(super) const STRING: &str = "rocpd_string";

@@ -50,8 +50,8 @@ pub(super) fn rewrite(
 /// Writes all inputs into one database.
 ///
 /// # Errors
-/// Names file, table and row; two inputs of one process, or of different schemas; tables of other
-/// programs that are not to be dropped.
+/// Names file, table and row; returns an error for two inputs of one process or of different
+/// schemas, and for tables of other programs that are not to be dropped.
 pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     refuse_annotations(options.annotate)?;
     let Some(first) = inputs.first() else {
@@ -76,8 +76,8 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     Ok(stats)
 }
 
-/// Refuses a name beside which the journal of an earlier database lies: whoever opens the new one
-/// would read it with that journal.
+/// Refuses a name with the journal of an earlier database beside it: opening the new one would use
+/// that journal.
 fn refuse_sidecars(output: &Path) -> Result<(), Error> {
     let target = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
     match sidecars(&target).into_iter().find(|beside| beside.exists()) {
@@ -101,7 +101,7 @@ fn refuse_annotations(annotate: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What becomes of tables that are not the profiler's.
+/// What happens to tables that are not the profiler's.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Foreign {
     Copied,
@@ -134,7 +134,7 @@ struct Making {
 }
 
 impl Making {
-    /// Begins an output whose pages and letters are as in `like`.
+    /// Begins an output with the page size and encoding of `like`.
     fn create(output: &Path, like: &Readable) -> Result<Making, Error> {
         let pages = like.connect()?;
         let failed = |problem: rusqlite::Error| wrong(like.named(), "reading its settings", &problem);
@@ -173,8 +173,8 @@ impl Making {
         })
     }
 
-    /// Copies a database into the output. That it is whole is looked up meanwhile: reading rows
-    /// does not show all damage, and what is written from it is in order.
+    /// Copies a database into the output. Its integrity is checked meanwhile: reading rows does not
+    /// reveal all damage, and the output written from it is valid in itself.
     fn add(
         &mut self,
         readable: &Readable,
@@ -201,7 +201,7 @@ impl Making {
         Ok(RewriteStats { bytes_read: length, ..stats })
     }
 
-    /// Copies the tables and indexes of the attached database, as it is at one moment.
+    /// Copies the tables and indexes of the attached database, in one consistent state.
     fn copy(
         &mut self,
         path: &Path,
@@ -236,7 +236,7 @@ impl Making {
         Ok(stats)
     }
 
-    /// Writes tags, and ends what was begun with the attached database.
+    /// Writes tags, and ends the transaction with the attached database.
     fn close(&self, catalog: &Catalog, tags: &[(String, String)]) -> rusqlite::Result<()> {
         self.copying.sequences()?;
         for writer in &catalog.writers {
@@ -253,7 +253,7 @@ impl Making {
         self.copying.connection().execute_batch("COMMIT")
     }
 
-    /// Refuses a database that does not go with those before it.
+    /// Refuses a database that does not match those before it.
     fn admit(&mut self, path: &Path, catalog: &Catalog, tags: &[(String, String)]) -> Result<(), Error> {
         let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
         if let Some(wanted) = &self.lifted_to {
@@ -290,8 +290,8 @@ impl Making {
         self.equal_columns(path, catalog)
     }
 
-    /// Refuses tables whose columns are not those of the same tables before them: versions have
-    /// carried different ones under one number.
+    /// Refuses tables whose columns differ from those of the same tables before them: versions have
+    /// had different ones with the same number.
     fn equal_columns(&mut self, path: &Path, catalog: &Catalog) -> Result<(), Error> {
         for table in &catalog.tables {
             let known = self.columns.entry(table.base.clone());
@@ -313,7 +313,7 @@ impl Making {
         Ok(())
     }
 
-    /// What is not the profiler's: copied as it is, dropped, or refused.
+    /// Handles what is not the profiler's: copied as it is, dropped, or refused.
     fn foreign(
         &mut self,
         path: &Path,
@@ -367,8 +367,8 @@ impl Making {
         tags.iter().try_for_each(|(tag, value)| insert.execute(params![tag, value]).map(drop))
     }
 
-    /// Writes the views, checks what was written, and gives the file its name; its length and what
-    /// is worth telling.
+    /// Writes the views, checks the output, and gives the file its name; returns its length and
+    /// notes for the user.
     fn finish(mut self) -> Result<(u64, Vec<String>), Error> {
         let failed = |problem: rusqlite::Error| wrong(&self.output, "writing its views", &problem);
         let connection = self.copying.into_connection();
@@ -395,7 +395,7 @@ impl Making {
     }
 }
 
-/// What was written is not what it should be.
+/// The output is not as expected.
 enum Unfit {
     /// SQLite did not check it.
     Refused(rusqlite::Error),
@@ -403,8 +403,8 @@ enum Unfit {
     Broken(String),
 }
 
-/// What SQLite finds wrong with what was written; else what is to be told of rows that refer to
-/// rows which are not there: those come from the input. The two checks read the file side by side.
+/// Checks the output with SQLite; then returns a note about rows that refer to missing rows: those
+/// come from the input. The two checks read the file in parallel.
 fn check(written: &Path) -> Result<Option<String>, Unfit> {
     std::thread::scope(|scope| {
         let references = scope.spawn(|| dangling(written));
@@ -417,7 +417,7 @@ fn check(written: &Path) -> Result<Option<String>, Unfit> {
     })
 }
 
-/// How many references lead to rows that are not there, and the first, in words.
+/// Number of references to missing rows, and the first, in words.
 fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
     let connection = guarded(written, READING)?;
     let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
@@ -437,8 +437,8 @@ fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
     }))
 }
 
-/// A half output is thrown away, so nothing has to be undone; CHECKs were the writer's business.
-/// All but the last are said of the output alone: without a name they would hold for attached
-/// inputs, too, and lock them.
+/// An incomplete output is discarded, so nothing has to be rolled back; CHECK constraints are the
+/// writer's concern. All but the last apply to the output only: without a name they would apply to
+/// attached inputs, too, and lock them.
 const SETTINGS: &str = "PRAGMA main.journal_mode = OFF; PRAGMA main.synchronous = OFF; PRAGMA main.locking_mode = EXCLUSIVE; \
                         PRAGMA main.cache_size = -32768; PRAGMA ignore_check_constraints = ON";

@@ -22,7 +22,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order in which they are read.
+    /// All kinds, in the order in which they are read.
     pub(super) const ALL: [Kind; 5] = [Self::Region, Self::Dispatch, Self::Copy, Self::Allocation, Self::Sample];
 
     /// The table's name without the uuid.
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// A column of a table under its alias, or NULL where the table has none of this name.
+/// A column of a table under its alias, or NULL if the table has none of this name.
 pub(super) fn column(table: &Table, alias: &str, name: &str) -> String {
     let found = table.columns.iter().find(|column| column.eq_ignore_ascii_case(name));
     found.map_or_else(|| "NULL".to_owned(), |column| format!("{alias}.{}", quoted(column)))
@@ -127,8 +127,8 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
     format!("SELECT {} FROM {} AS R NOT INDEXED{joins}{only}{order}", columns.join(", "), quoted(&table.name))
 }
 
-/// The agent of a row. A copy is drawn where a device took part: at what it goes to, else at what
-/// it comes from.
+/// The agent of a row. A copy is drawn on the device involved: the destination, otherwise the
+/// source.
 fn agent(kind: Kind, table: &Table, agents: Option<&Table>) -> String {
     let own = |name: &str| column(table, "R", name);
     match (kind, agents) {
@@ -143,7 +143,7 @@ fn agent(kind: Kind, table: &Table, agents: Option<&Table>) -> String {
     }
 }
 
-/// What leaves out samples that are values of counters, which are drawn as these.
+/// The condition that excludes samples that are counter values, which are drawn as these.
 fn without_values(event: &str, values: &Table) -> String {
     format!(" WHERE {event} IS NULL OR {event} NOT IN ({})", events_of(values))
 }
@@ -154,8 +154,8 @@ fn events_of(table: &Table) -> String {
     format!("SELECT {event} FROM {} AS O NOT INDEXED WHERE {event} IS NOT NULL", quoted(&table.name))
 }
 
-/// The statement that reads what was counted, of the one kernel of each event: start and end of the
-/// kernel, its agent, which counter, and its value over all instances.
+/// The statement that reads counter values of the one kernel of each event: start and end of the
+/// kernel, its agent, the counter, and its value over all instances.
 pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
     let (of_value, of_kernel) = (|name| column(values, "P", name), |name| column(dispatches, "R", name));
     format!(
@@ -173,8 +173,8 @@ pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
     )
 }
 
-/// The statement that reads what was counted at moments, as rocprof-sys counts for the host: time,
-/// agent of the counter, which counter, and its value.
+/// The statement that reads values counted at instants, as rocprof-sys does for the host: time,
+/// agent of the counter, the counter, and its value.
 pub(super) fn sampled(values: &Table, samples: &Table, counters: Option<&Table>) -> String {
     let (of_value, of_sample) = (|name| column(values, "P", name), |name| column(samples, "R", name));
     let agent = counters.filter(|counters| counters.is_numbered_by_id()).map(|counters| {
@@ -202,9 +202,8 @@ pub(super) fn stray_values(values: &Table, tables: &[&Table]) -> String {
     format!("SELECT total({event} IS NULL OR (1{known})) FROM {} AS P NOT INDEXED", quoted(&values.name))
 }
 
-/// The statement that reads where the bytes that are copied to an agent change, and by how much:
-/// agent and time, in their order, bytes, and 0. What is copied at a time is what has begun by then
-/// and not ended.
+/// The statement that reads changes of the bytes being copied to an agent: agent and time, in this
+/// order, bytes, and 0. The copies at a time are those that have begun by then and not ended.
 pub(super) fn copied(copies: &Table) -> String {
     let of = |name| column(copies, "R", name);
     let (agent, size, start, end) = (of("dst_agent_id"), of("size"), of("start"), of("end"));
@@ -215,10 +214,10 @@ pub(super) fn copied(copies: &Table) -> String {
     )
 }
 
-/// The same of bytes that are allocated, which count from the end of the call to the beginning of
-/// the call which gives them back: another thread may be given an address again before that call
-/// has ended. It states an address alone, so that it belongs to the allocation there before it; the
-/// last column says how many have none. Scratch memory has no address, and is left out.
+/// The same for bytes allocated, which count from the end of the allocating call to the beginning
+/// of the call that frees them: another thread may be given an address again before that call has
+/// ended. It states only an address, so it is matched with the preceding allocation there; the last
+/// column counts those without. Scratch memory has no address, and is left out.
 pub(super) fn allocated(allocations: &Table) -> String {
     let of = |name| column(allocations, "R", name);
     let (kind, start, end) = (of("type"), of("start"), of("end"));

@@ -26,7 +26,7 @@ use crate::write::{ArgRange, Chunk, Flow, Process, Track, TrackId, TrackKind, Va
 /// Reads a file, plain or gzip.
 ///
 /// # Errors
-/// Whatever is wrong with the input, with its offset; what `sink` refuses.
+/// Returns an error for anything wrong with the input, with its offset; errors of `sink`.
 pub(super) fn read_chunks(
     path: &Path,
     options: &ChunkOptions,
@@ -77,7 +77,7 @@ struct Names {
 }
 
 impl Names {
-    /// Whether a name of this length still fits; the caller refuses the plane where one did not.
+    /// Whether a name of this length still fits; otherwise the caller refuses the plane.
     fn admit(&mut self, name: &str) -> bool {
         self.bytes += name.len() + NAME_COST_BYTES;
         self.bytes <= NAME_BYTES_MAX
@@ -106,7 +106,7 @@ impl MetadataVisitor for Names {
     }
 }
 
-/// What an event needs to know of its plane.
+/// What an event needs to know about its plane.
 struct PlaneContext {
     names: Names,
     clock: PlaneClock,
@@ -124,7 +124,7 @@ struct Line {
     track: Option<TrackId>,
 }
 
-/// What one pass keeps.
+/// State of one pass.
 struct Reader<'a, 'b> {
     options: &'a ChunkOptions,
     map: &'a mut MapFunction<'b>,
@@ -200,8 +200,8 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// Numbers of the line's track and, with its first line, of the plane's; what the line is
-    /// called is known at its end.
+    /// Numbers the line's track and, with its first line, the plane's; the name of the line is
+    /// known at its end.
     fn open_line(
         &mut self,
         source: &Source,
@@ -321,10 +321,9 @@ const TOO_FAR: &str = "the event's time does not fit in 64 bits of nanoseconds";
 const DEVICE_PREFIX: &str = "/device:";
 /// Planes and lines of a file at most.
 const TRACKS_MAX: usize = 1 << 20;
-/// Names of a plane at most: what they cost in memory, since any of its events may have any of
-/// them.
+/// Largest memory for the names of a plane, since any of its events may have any of them.
 const NAME_BYTES_MAX: usize = 64 << 20;
 /// A longer name is cut here.
 const ONE_NAME_BYTES_MAX: u64 = 1 << 20;
-/// What a map's entry costs beside the text.
+/// Memory of a map's entry in addition to the text.
 const NAME_COST_BYTES: usize = 64;

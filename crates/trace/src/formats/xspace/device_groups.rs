@@ -28,7 +28,7 @@ impl Groups {
         }
     }
 
-    /// What it holds beside itself.
+    /// Heap memory in addition to its own size.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::Listed(groups) => groups.iter().map(|group| size_of::<Vec<u64>>() + group.len() * 8).sum(),
@@ -37,7 +37,7 @@ impl Groups {
     }
 }
 
-/// The numbers of field 1, packed or not; None when they are more than devices can be.
+/// The numbers of field 1, packed or not; `None` if there are more than devices can exist.
 pub(super) fn replica_group(bytes: &[u8]) -> Result<Option<Vec<u64>>, Fault> {
     let mut numbers = Vec::new();
     for field in Fields::of(bytes) {
@@ -49,7 +49,7 @@ pub(super) fn replica_group(bytes: &[u8]) -> Result<Option<Vec<u64>>, Fault> {
     Ok(Some(numbers))
 }
 
-/// Appends the numbers of a repeated field; false when they are too many or cut short.
+/// Appends the numbers of a repeated field; returns false if they are too many or truncated.
 fn put_numbers(value: &Value<'_>, numbers: &mut Vec<u64>) -> bool {
     match *value {
         Value::Number(number) => numbers.push(number),
@@ -85,7 +85,7 @@ pub(super) fn device_list(bytes: &[u8]) -> Result<Option<Groups>, Fault> {
     Ok(Some(groups))
 }
 
-/// `[groups, devices]<=[reshape_dims]T(transpose_perm)`: the numbers from 0, laid out by the
+/// `[groups, devices]<=[reshape_dims]T(transpose_perm)`: the numbers from 0, arranged by the
 /// dimensions, transposed, cut into groups.
 fn iota(bytes: &[u8]) -> Result<Option<Vec<Vec<u64>>>, Fault> {
     let (mut count, mut size) = (0, 0);
@@ -144,7 +144,7 @@ fn cut(numbers: &[u64], count: u64, size: u64) -> Option<Vec<Vec<u64>>> {
 }
 
 /// Groups along axes of a mesh whose devices are numbered row by row; parts of axes and other
-/// numberings are not understood.
+/// numberings are not supported.
 pub(super) fn mesh_list(bytes: &[u8]) -> Result<Option<Groups>, Fault> {
     let (mut dims, mut along) = (Vec::new(), Vec::new());
     for field in Fields::of(bytes) {
@@ -181,7 +181,7 @@ fn axis_size(bytes: &[u8]) -> Result<u64, Fault> {
     Ok(size)
 }
 
-/// Which axis; zero is not written.
+/// Index of the axis; zero is not written.
 fn axis_index(bytes: &[u8]) -> Result<u64, Fault> {
     let mut index = 0;
     for field in Fields::of(bytes) {

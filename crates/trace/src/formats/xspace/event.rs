@@ -9,7 +9,7 @@ use crate::model::{Oddity, Picoseconds, Reach};
 use crate::protobuf::Header;
 use crate::protobuf::{self, Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
 
-/// A number in an event and where it stands; `end` is 0 when it does not stand there.
+/// A number in an event and its position; `end` is 0 if it is absent.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Placed {
     /// The number.
@@ -21,9 +21,9 @@ pub(super) struct Placed {
 /// An event's times.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct EventTimes {
-    /// From the line's start, ps.
+    /// Offset from the line's start, ps.
     pub(super) offset: Placed,
-    /// How long it took, ps.
+    /// Duration, ps.
     pub(super) duration: Placed,
     /// It has a count instead of an offset.
     pub(super) aggregated: bool,
@@ -32,7 +32,7 @@ pub(super) struct EventTimes {
 }
 
 impl EventTimes {
-    /// When it begins and ends, on a line that begins at `line_ps`.
+    /// Start and end, on a line that begins at `line_ps`.
     #[inline]
     pub(super) fn span_ps(&self, line_ps: Picoseconds) -> (Picoseconds, Picoseconds) {
         let start_ps = line_ps + Picoseconds::from(self.offset.value);
@@ -154,7 +154,7 @@ pub(super) fn put_event(
     out.extend_from_slice(appended);
 }
 
-/// Copies a message into `out`, with those numbers replaced for which `replace` has something.
+/// Copies a message into `out`, replacing the numbers for which `replace` returns a value.
 pub(super) fn replace_numbers(out: &mut Vec<u8>, bytes: &[u8], mut replace: impl FnMut(&Field<'_>) -> Option<u64>) {
     for field in Fields::of(bytes).map_while(Result::ok) {
         match replace(&field) {
@@ -193,7 +193,7 @@ pub(super) fn relink(out: &mut Vec<u8>, bytes: &[u8], links: &[u64], addend: u64
     Ok(())
 }
 
-/// Appends the stat that keeps an event's correction.
+/// Appends the stat with an event's correction.
 pub(super) fn put_correction(out: &mut Vec<u8>, number: u64, correction_ns: i64) {
     let length = 2 + varint_width(number) + varint_width(correction_ns as u64);
     put_varint(out, u64::from(event::STATS) << 3 | 2);

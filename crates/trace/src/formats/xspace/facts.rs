@@ -96,7 +96,7 @@ fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Resu
     Ok((reader.facts, reader.spread))
 }
 
-/// What did not fit, by what it was.
+/// What did not fit, by kind.
 #[derive(Default)]
 struct LeftOut {
     pairs: u64,
@@ -323,7 +323,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Says what was left out.
+    /// Reports what was left out.
     fn finish(&mut self) {
         let left_out = std::mem::take(&mut self.left_out);
         let counted = [
@@ -358,8 +358,7 @@ impl Reader<'_> {
     }
 }
 
-/// The events of a long line: runs of them go to be sifted, and what is left comes back in the
-/// order of the file.
+/// The events of a long line: runs of them are sifted, and the rest comes back in file order.
 struct LineEvents<'r, 'a> {
     reader: &'r mut Reader<'a>,
     source: &'r mut Source,
@@ -408,7 +407,7 @@ impl Stages for LineEvents<'_, '_> {
 
 /// Lines with fewer bytes of events are read by one thread.
 const SIFTED_BYTES_MIN: u64 = 1 << 20;
-/// Planes on a raw clock that are told.
+/// Most planes on a raw clock that are reported.
 const RAW_PLANES_MAX: usize = 1 << 10;
 /// Pairs of a file at most.
 const PAIRS_MAX: usize = 1_000_000;

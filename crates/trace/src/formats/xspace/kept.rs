@@ -17,7 +17,7 @@ use crate::formats::{EventFilter, Named, Seen};
 use crate::model::Picoseconds;
 use crate::protobuf::Source;
 
-/// What stays of one input.
+/// What is kept of one input.
 pub(super) struct Kept<'a> {
     filter: &'a dyn EventFilter,
     input: usize,
@@ -36,7 +36,7 @@ impl<'a> Kept<'a> {
     /// Scans the names of a file.
     ///
     /// # Errors
-    /// When the file cannot be read or is not XSpace.
+    /// Returns an error if the file cannot be read or is not XSpace.
     pub(super) fn of(filter: &'a dyn EventFilter, input: usize, path: &Path) -> Result<Self, Error> {
         let mut kept = Self { filter, input, planes: Vec::new() };
         let mut source = Source::open(path)?;
@@ -94,5 +94,5 @@ impl MetadataVisitor for Names<'_> {
 
 /// Planes of devices begin so.
 const DEVICE_PREFIX: &str = "/device:";
-/// Names that are held of a plane; events of others count as ordinary ones.
+/// Most names held for a plane; events with others count as ordinary ones.
 const NAMES_MAX: usize = 1 << 20;

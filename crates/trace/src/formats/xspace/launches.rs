@@ -32,7 +32,7 @@ use crate::model::{
     CollectiveEvent, Device, Instance, Label, Picoseconds, Recipients, Replicas, TraceFacts, nearest_ns,
 };
 
-/// What is known of a file's launches so far.
+/// Knowledge about a file's launches so far.
 #[derive(Default)]
 pub(super) struct Launches {
     /// What kernels are, as operations of a run, and their own names.
@@ -65,7 +65,7 @@ struct Kernel {
     on_host_clock: bool,
 }
 
-/// What is known of a launch.
+/// Knowledge about a launch.
 #[derive(Copy, Clone)]
 enum Launch {
     Unseen,
@@ -83,8 +83,8 @@ struct Span {
 }
 
 impl Launches {
-    /// Takes in a kernel of this name that states no run; gives it back where nothing can be found
-    /// out about it.
+    /// Takes a kernel of this name that states no run; returns it if nothing can be found out about
+    /// it.
     pub(super) fn kernel(
         &mut self,
         name: &str,
@@ -111,7 +111,7 @@ impl Launches {
         None
     }
 
-    /// The number of a label; None beyond the bounds.
+    /// The number of a label; `None` beyond the limits.
     fn label(&mut self, name: &str, label: Label, text_bytes: usize) -> Option<u32> {
         if self.kernels.len() == KERNELS_MAX {
             return None;
@@ -137,7 +137,7 @@ impl Launches {
         Arc::clone(&self.names)
     }
 
-    /// Takes in what the host says of a run, a launch or a device.
+    /// Processes what the host states about a run, a launch or a device.
     pub(super) fn host(&mut self, executes: bool, (start_ps, end_ps): (Picoseconds, Picoseconds), stats: EventStats) {
         if executes {
             if self.spans.len() < HELD_MAX {
@@ -168,7 +168,7 @@ impl Launches {
         }
     }
 
-    /// Ends a thread: which of its launches are of which run.
+    /// Ends a thread: determines which of its launches belong to which run.
     pub(super) fn end_thread(&mut self) {
         self.spans.sort_unstable_by_key(|span| (span.start_ps, std::cmp::Reverse(span.end_ps)));
         self.stated.sort_unstable();
@@ -192,8 +192,7 @@ impl Launches {
         self.stated.clear();
     }
 
-    /// The run that the events around a launch state, the outermost first, where none of them says
-    /// otherwise.
+    /// The run that the events around a launch state, outermost first, if none of them contradicts.
     fn run_around(&self, around: &[usize], at_ps: Picoseconds, label: &Label) -> Option<i64> {
         let innermost = &self.spans[*around.last()?];
         let spans = around.iter().map(|place| &self.spans[*place]);
@@ -210,7 +209,7 @@ impl Launches {
         runs.all(|other| other == run).then_some(run)
     }
 
-    /// Adds the kernels to what is known of the file, with all that was found out; what to tell of
+    /// Adds the kernels to the facts of the file, with everything found out; returns a note about
     /// those of which nothing was.
     pub(super) fn finish(&mut self, facts: &mut TraceFacts) -> Option<String> {
         let kernels = std::mem::take(&mut self.kernels);
@@ -259,7 +258,7 @@ fn by_order(label: &mut Label, name: &str) {
     }
 }
 
-/// The device at a place of a clique's list, where the list is whole: `devices=4:[0,1,2,3]; …`.
+/// The device at an index of a clique's list, if the list is complete: `devices=4:[0,1,2,3]; …`.
 fn member(key: &str, rank: u64) -> Option<u64> {
     let (count, rest) = key.strip_prefix("devices=")?.split_once(":[")?;
     let (list, _) = rest.split_once(']')?;
@@ -268,15 +267,15 @@ fn member(key: &str, rank: u64) -> Option<u64> {
     devices.get(usize::try_from(rank).ok()?).copied().filter(|_| whole)
 }
 
-/// Kernels of a file that are held: 100 MB.
+/// Most kernels of a file held: 100 MB.
 const KERNELS_MAX: usize = 1 << 20;
 /// Labels of kernels in memory, and names of kernels.
 const LABEL_BYTES_MAX: usize = 16 << 20;
 const NAMES_MAX: usize = 1 << 12;
-/// Events of one kind of a thread that are held: 100 MB. Of a thread with more no launch is of a
-/// known run.
+/// Most events of one kind held for a thread: 100 MB. For a thread with more, the run of its
+/// launches is unknown.
 const HELD_MAX: usize = 1 << 20;
-/// Events around a launch that are looked at.
+/// Events around a launch that are examined.
 const DEPTH_MAX: usize = 16;
 /// Devices of a process at most.
 const DEVICES_MAX: usize = 1 << 10;

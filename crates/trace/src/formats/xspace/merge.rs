@@ -22,7 +22,7 @@ use crate::protobuf::put_bytes;
 /// Merges all inputs into `output`, which appears when it is complete.
 ///
 /// # Errors
-/// When a file cannot be read or written, or when an input is not XSpace.
+/// Returns an error if a file cannot be read or written, or if an input is not XSpace.
 pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     let outlines = inputs.iter().map(|input| outline::outline(&input.path)).collect::<Result<Vec<_>, _>>()?;
     let stride = device_stride(&outlines);
@@ -181,7 +181,7 @@ impl LineIds {
     }
 }
 
-/// All host names, each once; hosts of one name are told apart by their nodes' names.
+/// All host names, each once; hosts of the same name are distinguished by their nodes' names.
 fn hostnames(inputs: &[MergeInput<'_>], outlines: &[Outline]) -> Vec<String> {
     let mut owners: HashMap<&str, BTreeSet<u32>> = HashMap::new();
     for (input, outline) in inputs.iter().zip(outlines) {
@@ -214,8 +214,8 @@ const HOST_THREADS: &str = "/host:CPU";
 const ORDINAL_MAX: u64 = 1 << 20;
 /// Line ids that are remembered; later lines are numbered anew without looking at their own.
 const LINE_IDS_MAX: usize = 1 << 20;
-/// Where new line ids begin: above the stream and thread numbers that people know, below what a
-/// script's number holds exactly.
+/// First of the new line ids: above the stream and thread numbers that people know, below the limit
+/// of exact integers in scripts.
 const FRESH_LINE_ID: u64 = 1 << 40;
 /// Linking ids of node k are moved by k times this: above real counters, and inside the 56 bits of
 /// an id within a `flow`.

@@ -6,18 +6,18 @@ use crate::formats::ALIGNED_TO;
 use crate::protobuf::{put_bytes, put_number};
 use crate::write::ALIGNED_PLANE;
 
-/// The plane of an aligned trace; None where nothing says which clock its times are on.
+/// The plane of an aligned trace; `None` if nothing tells the clock of its times.
 pub(super) fn aligned_plane(entries: &[(String, String)]) -> Option<Vec<u8>> {
     let (_, clock) = entries.iter().find(|(key, _)| key == ALIGNED_TO)?;
     Some(metadata_plane(&format!("{ALIGNED_PLANE}{clock}"), ALIGNED_PLANE_ID, entries))
 }
 
-/// The clock that an aligned trace is on, where a plane of this name says so.
+/// The clock of an aligned trace, if a plane of this name states it.
 pub(super) fn aligned_to(plane: &str) -> Option<&str> {
     plane.strip_prefix(ALIGNED_PLANE)
 }
 
-/// A plane that holds texts.
+/// A plane that contains texts.
 pub(super) fn metadata_plane(name: &str, id: u64, entries: &[(String, String)]) -> Vec<u8> {
     let mut message = Vec::new();
     put_number(&mut message, plane::ID, id);
@@ -34,7 +34,7 @@ pub(super) fn metadata_plane(name: &str, id: u64, entries: &[(String, String)]) 
     message
 }
 
-/// The plane that holds what the caller says of a merge.
+/// The plane with what the caller states about a merge.
 pub(super) const METADATA_PLANE: &str = "probe_sync";
-/// Beyond the ids of profilers and of the plane of snapshots.
+/// Above the ids of profilers and of the plane of snapshots.
 const ALIGNED_PLANE_ID: u64 = (1 << 20) + 1;

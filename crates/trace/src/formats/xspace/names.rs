@@ -11,7 +11,7 @@ use crate::model::CollectiveKind;
 ///
 /// Halves of asynchronous operations (`all-reduce-start`, `-done`) are `Unknown`: the first half
 /// may end before another rank starts and the second may start long after the data came, so neither
-/// orders anything by itself.
+/// imposes an order by itself.
 pub(super) fn operation_kind(name: &str) -> Option<CollectiveKind> {
     let stem = name.trim_start_matches('%');
     let stem = stem.split_once('.').map_or(stem, |(stem, _)| stem).replace('_', "-");
@@ -54,8 +54,8 @@ fn synchronous_kind(stem: &str) -> Option<CollectiveKind> {
     }
 }
 
-/// The kind of a kernel of NCCL or RCCL, by its name in lower case; helpers that move no data are
-/// none.
+/// The kind of a kernel of NCCL or RCCL, by its name in lower case; helpers that move no data do
+/// not count.
 fn library_kind(lower: &str) -> Option<CollectiveKind> {
     let plain: String = lower.chars().filter(|letter| letter.is_ascii_alphanumeric()).collect();
     let has = |part: &str| plain.contains(part);

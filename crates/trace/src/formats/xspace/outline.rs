@@ -19,21 +19,21 @@ use crate::protobuf::{Header, Source};
 /// A file without its lines.
 #[derive(Debug, Default)]
 pub(super) struct Outline {
-    /// In order of the file.
+    /// In file order.
     pub(super) planes: Vec<PlaneOutline>,
     /// `profile_start_time`, Unix ns.
     pub(super) start_ns: Option<i64>,
     /// `profile_stop_time`, Unix ns.
     pub(super) stop_ns: Option<i64>,
-    /// In order of the file.
+    /// In file order.
     pub(super) hostnames: Vec<String>,
-    /// What the programs say of collectives; empty unless asked for.
+    /// What the programs state about collectives; empty unless requested.
     pub(super) programs: Programs,
 }
 
 impl Outline {
-    /// Tells which clock a plane is on. In a file that was merged the session stated is one of
-    /// several: then all planes are taken as they stand.
+    /// Tells which clock a plane is on. In a merged file the stated session is one of several: then
+    /// all planes are taken as they are.
     pub(super) fn clocks(&self) -> PlaneClocks {
         PlaneClocks::new(self.start_ns, self.stop_ns.filter(|_| self.hostnames.len() < 2))
     }
@@ -42,9 +42,9 @@ impl Outline {
 /// A plane without its lines.
 #[derive(Debug, Default)]
 pub(super) struct PlaneOutline {
-    /// Its name, cut when it is very long.
+    /// Its name, cut if it is very long.
     pub(super) name: String,
-    /// Whether it holds lines.
+    /// Whether it contains lines.
     pub(super) has_lines: bool,
     /// Numbers of the stats `profile_start_time` and `profile_stop_time`, in the session's plane.
     pub(super) session_stats: [Option<u64>; 2],
@@ -54,20 +54,20 @@ pub(super) struct PlaneOutline {
     pub(super) correction_stat: Option<u64>,
     /// Numbers of stats whose values name things of one host.
     pub(super) linking_stats: Vec<u64>,
-    /// Where its lines begin, as they stand.
+    /// Where its lines begin, as written.
     pub(super) starts: LineStarts,
     /// Stats of the plane itself: number of the metadata, value; only small numbers.
     stats: Vec<(u64, u64)>,
     /// The number of the stat with the uncertainty of an aligned trace's times.
     sigma_stat: Option<u64>,
-    /// What it says, ns.
+    /// Its value, ns.
     pub(super) sigma_ns: Option<f64>,
     /// The programs read so far, if requested.
     programs: Option<Programs>,
 }
 
 impl PlaneOutline {
-    /// Whether it holds pairs of clock readings, whose events are on the system clock and not on
+    /// Whether it contains pairs of clock readings, whose events are on the system clock and not on
     /// the tracer's.
     pub(super) fn is_snapshots(&self) -> bool {
         is_snapshots(&self.name)
@@ -80,7 +80,7 @@ impl PlaneOutline {
     }
 }
 
-/// Whether a plane of this name holds pairs of clock readings.
+/// Whether a plane of this name contains pairs of clock readings.
 pub(super) fn is_snapshots(name: &str) -> bool {
     name.starts_with(SNAPSHOT_PLANE)
 }
@@ -89,17 +89,17 @@ pub(super) fn is_snapshots(name: &str) -> bool {
 pub(super) trait MetadataVisitor {
     /// The plane's name.
     fn name(&mut self, name: &str);
-    /// Where a line with events begins, as it stands, is asked for.
+    /// Where to record the start of a line with events, as written.
     fn line_starts(&mut self) -> Option<&mut LineStarts> {
         None
     }
-    /// The programs, where the plane holds them and they are asked for.
+    /// The programs, if the plane contains them and they are requested.
     fn programs(&mut self) -> Option<&mut Programs> {
         None
     }
     /// A line is passed over.
     fn line(&mut self) {}
-    /// Bytes of a name that are read at most.
+    /// Most bytes of a name that are read.
     fn name_bytes_max(&self) -> u64 {
         NAME_BYTES_MAX
     }
@@ -162,7 +162,7 @@ pub(super) fn outline(path: &Path) -> Result<Outline, Error> {
     walk(path, false)
 }
 
-/// The same, and reads what the file's programs say of collectives.
+/// The same, and reads what the file's programs state about collectives.
 pub(super) fn outline_with_programs(path: &Path) -> Result<Outline, Error> {
     walk(path, true)
 }
@@ -231,7 +231,7 @@ pub(super) fn next_plane_field(source: &mut Source, end: u64) -> Result<Option<H
     Ok(Some(field))
 }
 
-/// Shows all of a plane but its lines.
+/// Passes on everything of a plane but its lines.
 pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn MetadataVisitor) -> Result<(), Error> {
     while let Some(field) = next_plane_field(source, header.end())? {
         match field.number {
@@ -324,7 +324,7 @@ fn read_start(source: &mut Source, header: &Header, starts: &mut LineStarts) -> 
     Ok(())
 }
 
-/// A string, cut at a bound; what is not UTF-8 is replaced, for looking at.
+/// A string, cut at a limit, with invalid UTF-8 replaced; for inspection only.
 pub(super) fn read_name(source: &mut Source, field: &Header, bytes_max: u64) -> Result<String, Error> {
     let shown = field.body().min(bytes_max);
     let name = String::from_utf8_lossy(source.piece(shown)?).into_owned();
@@ -334,22 +334,22 @@ pub(super) fn read_name(source: &mut Source, field: &Header, bytes_max: u64) -> 
 
 /// Planes of a file at most.
 const PLANES_MAX: usize = 1 << 14;
-/// Longer names are cut, for looking at; they are never cut in what is written.
+/// Longer names are cut for inspection; they are never cut in what is written.
 const NAME_BYTES_MAX: u64 = 4 << 10;
-/// Longer stats of a plane are not looked at.
+/// Longer stats of a plane are ignored.
 const STAT_BYTES_MAX: u64 = 4 << 10;
 /// Stats of a plane that are remembered until their names are known.
 const PLANE_STATS_MAX: usize = 1 << 10;
 /// Host names of a file that are remembered.
 const HOSTNAMES_MAX: usize = 1 << 12;
 
-/// The plane that holds the start and stop of the session.
+/// The plane with the start and stop of the session.
 const SESSION_PLANE: &str = "Task Environment";
-/// The plane that holds pairs of clock readings.
+/// The plane with pairs of clock readings.
 pub(super) const SNAPSHOT_PLANE: &str = "/host:snapshots";
-/// The plane that holds the programs.
+/// The plane with the programs.
 const PROGRAM_PLANE: &str = "/host:metadata";
-/// The stat that holds a correction, where it was asked for.
+/// The stat with a correction, if requested.
 pub(super) const CORRECTION_STAT: &str = "timestamp_correction_ns";
 /// Stats of events whose values name things of one host.
 const LINKING_STATS: [&str; 4] = ["correlation_id", "flow", "_p", "_c"];

@@ -18,7 +18,7 @@
 
 use crate::model::{PS_PER_NS, Picoseconds, UNIX_TIME_MIN_PS};
 
-/// Where lines begin, as they stand in the file: stated start plus the first event's offset.
+/// Where lines begin, as written in the file: stated start plus the first event's offset.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct LineStarts(Option<(Picoseconds, Picoseconds)>);
 
@@ -34,9 +34,9 @@ impl LineStarts {
 /// The clock of a plane.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PlaneClock {
-    /// What is added to a stated start, ps.
+    /// Added to a stated start, ps.
     pub(super) origin_ps: Picoseconds,
-    /// It counts from the machine's start.
+    /// It counts from boot.
     pub(super) since_boot: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct PlaneClocks {
 }
 
 impl PlaneClocks {
-    /// Of a session with this start and stop, ns.
+    /// For a session with this start and stop, ns.
     pub(super) fn new(start_ns: Option<i64>, stop_ns: Option<i64>) -> Self {
         let ps = |ns: i64| Picoseconds::from(ns) * PS_PER_NS;
         let length_ps = start_ns.zip(stop_ns).map(|(start, stop)| ps(stop) - ps(start)).filter(|length| *length > 0);

@@ -42,8 +42,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Who takes part together in an operation; without a program number all programs of the
-    /// module's name have to agree.
+    /// Which devices take part together in an operation; without a program number all programs of
+    /// the module's name have to agree.
     pub(super) fn replicas(&self, module: &str, program: Option<u64>, operation: &str) -> Replicas {
         let Some(of_module) = self.programs.get(module) else { return Replicas::Unknown };
         if let Some(program) = program {
@@ -61,7 +61,7 @@ impl Programs {
         found.cloned().unwrap_or(Replicas::Unknown)
     }
 
-    /// Reads the program in a stat of an entry of the metadata plane, if it holds one.
+    /// Reads the program in a stat of an entry of the metadata plane, if it contains one.
     pub(super) fn read_stat(&mut self, source: &mut Source, stat: &Header) -> Result<(), Error> {
         while let Some(field) = source.next_header(stat.end())? {
             match (field.number, field.wire) {
@@ -130,7 +130,7 @@ impl Programs {
         Ok(())
     }
 
-    /// A list of groups, held once.
+    /// A list of groups, stored once.
     fn shared(&mut self, groups: Vec<Vec<u64>>) -> Replicas {
         if let Some(known) = self.lists.get(&groups[..]) {
             return Replicas::Groups(Arc::clone(known));
@@ -156,7 +156,7 @@ struct Instruction {
     groups: Groups,
 }
 
-/// What the numbers in a group are, as XLA defines it by channel and `use_global_device_ids`.
+/// Meaning of the numbers in a group, as XLA defines it by channel and `use_global_device_ids`.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Mode {
     /// Replicas; each partition separately.
@@ -195,7 +195,7 @@ impl Instruction {
         Ok(found.mode().is_some().then_some(found))
     }
 
-    /// None for what is no collective.
+    /// `None` for anything but collectives.
     fn mode(&self) -> Option<Mode> {
         let plain = self.opcode.trim_end_matches("-start").trim_end_matches("-done");
         let whole = match plain {
@@ -210,7 +210,7 @@ impl Instruction {
         })
     }
 
-    /// Its groups in the job's numbers of devices, where they are understood.
+    /// Its groups in the job's device numbers, if they are supported.
     fn devices(&self, assignment: &Assignment) -> Option<Vec<Vec<u64>>> {
         let listed: &[Vec<u64>] = match &self.groups {
             Groups::Odd => return None,
@@ -248,7 +248,7 @@ impl Assignment {
         Ok((even && once && all.len() <= DEVICES_MAX).then_some(found))
     }
 
-    /// Groups of devices; None where a number is none of theirs.
+    /// Groups of devices; `None` if a number is not one of theirs.
     fn devices(&self, mode: Mode, groups: &[Vec<u64>]) -> Option<Vec<Vec<u64>>> {
         let (partitions, replicas) = (self.devices.len() as u64, self.devices[0].len() as u64);
         let device = |replica: u64, partition: u64| {
@@ -291,7 +291,7 @@ impl Assignment {
     }
 }
 
-/// A small message, parsed; None where it is too large to be looked at.
+/// A small message, parsed; `None` if it exceeds the limit.
 fn small<T>(
     source: &mut Source,
     field: &Header,
@@ -338,7 +338,7 @@ const STAT_BYTES: u32 = 6;
 const MODULE: u32 = 1;
 /// `instructions` of a computation.
 const INSTRUCTIONS: u32 = 2;
-/// Larger lists and names are not looked at.
+/// Larger lists and names are ignored.
 const SMALL_BYTES_MAX: u64 = 8 << 20;
 /// Memory for the collectives of all programs; operations beyond it have unknown groups.
 const PROGRAM_BYTES_MAX: usize = 64 << 20;
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(odd.devices(&assigned), None);
     }
 
-    /// A module whose instructions these are, as the metadata plane holds it.
+    /// A module with these instructions, as in the metadata plane.
     fn read(assignment: &[&[u64]], instructions: &[Vec<u8>]) -> Programs {
         let listed: Vec<u8> = instructions.iter().flat_map(|instruction| message(INSTRUCTIONS, instruction)).collect();
         let assignment: Vec<u8> = assignment.iter().flat_map(|of| message(3, &packed(1, of))).collect();

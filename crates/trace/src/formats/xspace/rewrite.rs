@@ -34,8 +34,8 @@ use crate::protobuf::{put_bytes, put_number};
 /// must be monotone if the order is to be kept.
 ///
 /// # Errors
-/// When a file cannot be read or written, when the input is not XSpace, when a mapped time does not
-/// fit 64 bits.
+/// Returns an error if a file cannot be read or written, if the input is not XSpace, or if a mapped
+/// time does not fit 64 bits.
 pub(super) fn rewrite(
     input: &Path,
     output: &Path,
@@ -49,7 +49,7 @@ pub(super) fn rewrite(
     Ok(stats)
 }
 
-/// How the parts of one input are called in a merged file.
+/// Names of the parts of one input in a merged file.
 pub(super) struct Renaming<'a> {
     /// Name and id of each plane, in order of the input.
     pub(super) planes: &'a [(String, u64)],
@@ -57,12 +57,12 @@ pub(super) struct Renaming<'a> {
     pub(super) line_ids: &'a mut dyn FnMut(u64) -> u64,
     /// Added to values that link events of one host, so that hosts do not mix.
     pub(super) link_addend: u64,
-    /// Which events stay; None: all.
+    /// Which events are kept; `None`: all.
     pub(super) kept: Option<Kept<'a>>,
 }
 
 impl Renaming<'_> {
-    /// Whether an event is left out; what has a count in place of a time, and pairs of clock
+    /// Whether an event is left out; events with a count in place of a time, and pairs of clock
     /// readings, never are.
     fn leaves_out(&self, start: &LineStart, context: &PlaneContext<'_>, times: &EventTimes, bytes: usize) -> bool {
         let kept = self.kept.as_ref().filter(|_| !(times.aggregated || context.on_system_clock));
@@ -70,7 +70,7 @@ impl Renaming<'_> {
     }
 }
 
-/// One input on its way.
+/// One input being rewritten.
 pub(super) struct Rewriter<'a> {
     source: Source,
     sink: &'a mut Sink,
@@ -88,7 +88,7 @@ pub(super) struct Rewriter<'a> {
     relinked: Vec<u8>,
 }
 
-/// What a line of a plane needs to know of the plane.
+/// What a line needs to know about its plane.
 struct PlaneContext<'a> {
     outline: &'a PlaneOutline,
     /// Number of the stat for the correction, if events are annotated.
@@ -101,7 +101,7 @@ struct PlaneContext<'a> {
     index: usize,
 }
 
-/// Where a line starts.
+/// Start of a line.
 #[derive(Copy, Clone, Default)]
 struct LineStart {
     stated_ns: i64,
@@ -276,7 +276,7 @@ impl<'a> Rewriter<'a> {
         if start.begun { Ok(()) } else { self.begin_line(start, field, context, stated_ns) }
     }
 
-    /// Fixes where a line starts and writes it, unless it is the zero that is not written.
+    /// Determines the start of a line and writes it, unless it is zero, which is not written.
     fn begin_line(
         &mut self,
         start: &mut LineStart,

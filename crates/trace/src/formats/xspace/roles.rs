@@ -20,7 +20,7 @@ use crate::formats::{FactOptions, rank_marker};
 use crate::model::{CollectiveKind, Reach};
 use crate::protobuf::{Fault, Fields, Value};
 
-/// What events of a name are to this reader.
+/// Meaning of events with a given name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Role {
     /// A marker whose name or stats state the system time.
@@ -44,8 +44,8 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Name and kind of the collective that an event of this role with these stats is part of, if
-    /// it is part of one.
+    /// Name and kind of the collective that an event with this role and these stats is part of, if
+    /// any.
     pub(super) fn collective(&self, stats: &EventStats) -> Option<(&String, CollectiveKind)> {
         match self {
             // XLA's own events state their operation; others that happen to bear such a name do
@@ -74,9 +74,9 @@ pub(super) struct Tables<'a> {
     kernels: Arc<HashSet<String>>,
     kept_bytes: usize,
     pub(super) dropped: u64,
-    /// What a marker states of the rank: no profiler that writes this format does.
+    /// The rank stated by a marker: no profiler that writes this format states it.
     pub(super) rank: Option<(u32, u32)>,
-    /// Which times of the plane are believed; None: not known yet, or all.
+    /// Range of the plane's plausible times; `None`: not known yet, or all.
     pub(super) reach: Option<Reach>,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Tables<'a> {
         self.plane.starts_with("/device:")
     }
 
-    /// Decides, once all names are known, what each is.
+    /// Classifies all names once they are known.
     pub(super) fn classify(&mut self) {
         // Kernels of any name may belong to a collective operation, but only where operations of
         // such a name exist.
@@ -154,7 +154,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// What a name of the host's says of the kernels that wait, if it does.
+    /// What a name of the host's says about waiting kernels, if anything.
     fn launching(&self, name: &str) -> Option<Role> {
         if self.kernels.is_empty() {
             return None;
@@ -220,13 +220,13 @@ impl MetadataVisitor for Tables<'_> {
     }
 }
 
-/// What an interesting event's stats say.
+/// The stats of an interesting event.
 #[derive(Default)]
 pub(super) struct EventStats {
     pub(super) hlo_op: Option<String>,
     pub(super) hlo_module: Option<String>,
     pub(super) module_name: Option<String>,
-    /// The number of a run, where all processes share it.
+    /// The number of a run, if all processes share it.
     pub(super) run_id: Option<i64>,
     pub(super) program_id: Option<u64>,
     pub(super) device: Option<u64>,
@@ -268,8 +268,8 @@ pub(super) fn event_stats(bytes: &[u8], tables: &Tables<'_>) -> Result<EventStat
     Ok(found)
 }
 
-/// What an event states of an operation; None where no recorder says that it is a part of one:
-/// calls that only enqueue state as much.
+/// What an event states about an operation; `None` if no recorder marks it as part of one: calls
+/// that only enqueue state as much.
 pub(super) fn stated(bytes: &[u8], tables: &Tables<'_>) -> Result<Option<Stated<'static>>, Fault> {
     let (mut stated, mut is_part) = (Stated::default(), false);
     for field in Fields::of(bytes) {
@@ -307,19 +307,19 @@ fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
     }
 }
 
-/// Where several processes run one program, XLA takes the number of a run from the program and how
-/// often it ran, which all of them share. Smaller numbers are counts of a process, which say
-/// nothing of another's.
+/// If several processes run one program, XLA derives the number of a run from the program and its
+/// number of runs, which all of them share. Smaller numbers are counts within a process, which say
+/// nothing about another.
 const COUNTERS_BELOW: u64 = 1 << 20;
 /// The stat of an event's category.
 const CATEGORY: &str = "category";
-/// How planes of GPUs are named.
+/// Prefix of the names of GPU planes.
 const GPU_PREFIX: &str = "/device:GPU:";
 /// The host takes part in a clique of devices.
 const CLIQUE: &str = "AcquireGpuClique";
 /// The host has initialised all that a run needs.
 const RENDEZVOUS: &str = "RendezvousAfterInitialization";
-/// In the names of what runs programs.
+/// Part of the names of events that run programs.
 const EXECUTE: &str = "Execut";
 /// Bytes of names that are kept of one plane at most.
 const NAME_BYTES_MAX: usize = 48 << 20;
@@ -327,5 +327,5 @@ const NAME_BYTES_MAX: usize = 48 << 20;
 const OWN_MARKER: &str = "probe_sync.clock";
 /// Markers of the data sets, which state true and system time.
 const DATA_SET_MARKER: &str = "clkmark";
-/// How an event is named that only marks another's end.
+/// Prefix of the name of an event that only marks another's end.
 const END_PREFIX: &str = "end: ";

@@ -17,21 +17,21 @@ use crate::protobuf::{Fault, Run};
 /// First start and last end, ps.
 pub(super) type Span = (Picoseconds, Picoseconds);
 
-/// What a run of events comes to.
+/// Result for a run of events.
 pub(super) struct Sifted {
     /// The run itself.
     pub(super) run: Run,
-    /// Events that are done with: what the facts count.
+    /// Events that need no further processing: the number counted in the facts.
     pub(super) events: u64,
-    /// What these touch.
+    /// Their span.
     pub(super) span: Option<Span>,
-    /// Where in the run the others are.
+    /// Positions of the others in the run.
     pub(super) kept: Vec<Range<usize>>,
-    /// What is wrong with an event behind all of these, and where in the run it begins.
+    /// A fault in an event behind all of these, and the position of that event in the run.
     pub(super) fault: Option<(usize, Fault)>,
 }
 
-/// Sifts all runs of events that `stages` gives, of one line that states its start as `line_ns`.
+/// Sifts all runs of events from `stages`, of one line that states its start as `line_ns`.
 pub(super) fn sift_in_order<S>(stages: S, tables: &Tables<'_>, line_ns: i64) -> Result<(), Error>
 where
     S: Stages<Given = Run, Made = Sifted, Error = Error>,

@@ -29,7 +29,7 @@ pub(super) struct Sink {
     limit: usize,
 }
 
-/// Where an open message's length belongs.
+/// Position of an open message's length.
 struct Hole {
     at: u64,
     /// The length as in the input.
@@ -63,7 +63,7 @@ impl Sink {
         if self.buffer.len() < self.limit { Ok(()) } else { self.flush() }
     }
 
-    /// Appends bytes of any number.
+    /// Appends any number of bytes.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.buffer.extend_from_slice(bytes);
         self.relieve()
@@ -123,7 +123,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Moves everything from `from` on by `by` bytes; the buffer is empty.
+    /// Moves everything from `from` on by `by` bytes; the buffer must be empty.
     fn make_room(&mut self, from: u64, by: u64) -> Result<(), Error> {
         let file = self.file.file().map_err(Error::io(&self.path, "write"))?;
         let mut chunk = vec![0; MOVE_BYTES as usize];
@@ -143,10 +143,9 @@ impl Sink {
     }
 }
 
-/// How much is held before it goes to the file; the processor's cache should still hold it when the
-/// kernel copies it.
+/// Size of the buffer; the processor's cache should still contain it when the kernel copies it.
 const BUFFER_BYTES: usize = 256 << 10;
-/// How much is moved at a time when a length outgrew its place.
+/// Size of the pieces moved if a length outgrew its place.
 const MOVE_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -154,8 +153,8 @@ mod tests {
     use super::*;
     use crate::protobuf::{Fields, Value, put_bytes};
 
-    /// Writes a message in a message through a buffer of `limit` bytes, with lengths said to be
-    /// `inner_length` in the input, and decodes what comes out.
+    /// Writes nested messages through a buffer of `limit` bytes, with lengths stated as
+    /// `inner_length` in the input, and decodes the result.
     fn check(limit: usize, said_length: u64, pieces: usize) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("out");

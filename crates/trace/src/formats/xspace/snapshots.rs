@@ -12,8 +12,7 @@ use super::outline::SNAPSHOT_PLANE;
 use crate::model::{ClockPair, PS_PER_NS, PairKind, Picoseconds};
 use crate::protobuf::{put_bytes, put_number};
 
-/// A plane with these pairs, its times counted from `base_ns`; None without any that can be
-/// written.
+/// A plane with these pairs, its times counted from `base_ns`; `None` if none can be written.
 pub(super) fn plane(pairs: &[ClockPair], base_ns: i64) -> Option<Vec<u8>> {
     let readable = |pair: &&ClockPair| pair.tracer_ps >= 0 && matches!(pair.kind, PairKind::Bracketed(_));
     let mut sorted: Vec<&ClockPair> = pairs.iter().filter(readable).collect();

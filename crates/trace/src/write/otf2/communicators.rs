@@ -27,7 +27,7 @@ struct Operation {
     members: Box<[Option<Member>]>,
 }
 
-/// A location, and which of its collectives this is; `None`: it shows none.
+/// A location, and the index among its collectives; `None`: it shows none.
 #[derive(Copy, Clone, Debug)]
 struct Member {
     location: u64,
@@ -37,13 +37,13 @@ struct Member {
 /// A communicator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Communicator {
-    /// What the traces call its process group.
+    /// Name of its process group in the traces.
     pub(super) group: String,
     /// Its locations, in order of members.
     pub(super) locations: Vec<u64>,
 }
 
-/// Which communicators there are.
+/// The communicators.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// By number.
@@ -53,7 +53,7 @@ pub(super) struct Found {
 }
 
 impl Communicators {
-    /// A location takes part; the number of its collective. None where it has a part of the
+    /// Adds a location; returns the number of its collective. `None` if it has a part of the
     /// operation already.
     pub(super) fn join(&mut self, part: &CollectivePart<'_>, location: u64) -> Option<u32> {
         let operation = self.operation(part);
@@ -71,7 +71,7 @@ impl Communicators {
         Some(number)
     }
 
-    /// A member that shows no part; a location stands for it.
+    /// Adds a member that shows no part; a location stands for it.
     pub(super) fn absent(&mut self, part: &CollectivePart<'_>, location: u64) {
         if let Some(member) = self.operation(part).members.get_mut(part.member as usize) {
             member.get_or_insert(Member { location, number: None });

@@ -90,7 +90,7 @@ impl Otf2 {
         None
     }
 
-    /// The group of locations of a track, defined where it is not yet.
+    /// The group of locations of a track, defined if it is not yet.
     fn group(&mut self, track: usize, tree: &mut Tree) -> Result<u32, Error> {
         if let Some(group) = tree.groups.get(&track) {
             return Ok(*group);
@@ -156,7 +156,7 @@ impl Otf2 {
 }
 
 const ROOT: u32 = 0;
-/// Of processes whose trace names none.
+/// For processes whose trace names none.
 const UNKNOWN_HOST: &str = "unknown host";
-/// How deep tracks are below each other at most; deeper ones are in a group of their own.
+/// Most levels of tracks; deeper ones are in a group of their own.
 const TREE_DEPTH_MAX: usize = 16;

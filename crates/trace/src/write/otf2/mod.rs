@@ -51,7 +51,7 @@ pub struct Otf2 {
     report: WriteReport,
 }
 
-/// What is kept of a track.
+/// State of a track.
 #[derive(Debug)]
 struct Known {
     track: Track,
@@ -59,7 +59,7 @@ struct Known {
     metric: Option<u32>,
 }
 
-/// What is kept of a location.
+/// State of a location.
 #[derive(Debug)]
 struct Location {
     track: TrackId,
@@ -69,7 +69,7 @@ struct Location {
     events: u64,
 }
 
-/// What waits for its end.
+/// An event waiting for its end.
 #[derive(Copy, Clone, Debug)]
 enum Open {
     Region(u32),
@@ -241,7 +241,8 @@ impl Otf2 {
         Ok(())
     }
 
-    /// The location for something on a track; what has ended by then has left its location.
+    /// The location for something on a track; everything that has ended by then has left its
+    /// location.
     #[inline]
     fn location(&mut self, track: TrackId, start: i64, end: i64) -> Result<u64, Error> {
         if (track.0 as usize) < self.ended {
@@ -261,7 +262,7 @@ impl Otf2 {
         Ok(u64::from(place.lane))
     }
 
-    /// Ends what ends until `time`.
+    /// Ends everything that ends until `time`.
     #[inline]
     fn end_until(&mut self, time: i64) -> Result<(), Error> {
         while let Some((end, lane)) = self.lanes.ended(time) {

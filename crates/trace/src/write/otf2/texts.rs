@@ -12,7 +12,7 @@ use crate::Error;
 use crate::write::chunk::Chunk;
 use crate::write::strings::StringId;
 
-/// What was defined.
+/// Definitions so far.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     numbers: HashMap<Box<str>, u32, FixedState>,
@@ -27,7 +27,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Forgets the numbers of the last chunk's texts; all texts where they have become many.
+    /// Forgets the numbers of the last chunk's texts; all texts if there are too many.
     pub(super) fn next_chunk(&mut self) {
         self.of_chunk.clear();
         if self.bytes > TEXT_BYTES_MAX {
@@ -92,7 +92,7 @@ impl Texts {
     }
 }
 
-/// The next number of a definition; the last is OTF2's word for none.
+/// The next number of a definition; the last is reserved for "none" in OTF2.
 fn next(number: &mut u32, what: &str) -> Result<u32, Error> {
     if *number == u32::MAX {
         return Err(Error::Chunk { problem: format!("an OTF2 archive holds fewer than 2^32 different {what}") });
@@ -108,7 +108,7 @@ pub(super) fn refused(error: probe_sync_otf2::Error) -> Error {
 
 /// Longer texts are cut: a definition must fit into a buffer of libotf2.
 const TEXT_BYTES: usize = 64 << 10;
-/// Interned texts are forgotten beyond this; with what the map takes per entry.
+/// Interned texts are forgotten beyond this size, including the map's overhead per entry.
 const TEXT_BYTES_MAX: usize = 16 << 20;
-/// What a map's entry takes beside its text, about.
+/// Approximate overhead of a map's entry in addition to its text.
 const ENTRY_BYTES: usize = 48;

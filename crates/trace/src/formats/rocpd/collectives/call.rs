@@ -54,7 +54,7 @@ pub(super) fn bare(name: &str) -> &str {
     name.trim_start_matches("nccl").trim_start_matches("rccl")
 }
 
-/// What a call orders; None for calls that are no operation.
+/// The order imposed by a call; `None` for calls that are not operations.
 pub(super) fn kind_of(bare: &str, call: &Call) -> Option<(CollectiveKind, Recipients)> {
     let kind = match bare {
         "AllReduce" | "AllGather" | "ReduceScatter" | "AllToAll" | "AlltoAll" => CollectiveKind::AllToAll,
@@ -68,7 +68,7 @@ pub(super) fn kind_of(bare: &str, call: &Call) -> Option<(CollectiveKind, Recipi
     Some((kind, Recipients::All))
 }
 
-/// What a kernel orders, as far as its name says; roots and peers are not in it.
+/// The order imposed by a kernel, as far as its name tells; it does not contain roots and peers.
 pub(super) fn kind_of_kernel(name: &str) -> CollectiveKind {
     let has = |part: &str| name.contains(part);
     if has("AllReduce") || has("AllGather") || has("ReduceScatter") {

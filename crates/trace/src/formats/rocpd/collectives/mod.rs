@@ -138,7 +138,7 @@ fn read_calls(
     Ok(())
 }
 
-/// By track, how many groups end that began before the trace.
+/// By track, the number of ends of groups that began before the trace.
 fn cut_groups(
     database: &Database<'_>,
     (region, string): (&Table, &Table),
@@ -161,7 +161,7 @@ fn cut_groups(
     Ok(cut)
 }
 
-/// Whether there is a dispatch of a kernel that NCCL or RCCL made.
+/// Whether there is a dispatch of a kernel of NCCL or RCCL.
 fn has_kernels(database: &Database<'_>, writer: &Writer) -> Result<bool, Error> {
     let of = |base: &str| database.table(writer, base);
     let (Some(dispatch), Some(symbol)) = (of("rocpd_kernel_dispatch"), of("rocpd_info_kernel_symbol")) else {
@@ -229,7 +229,7 @@ impl Collector {
         self.parts.push(part(Label { name, kind, instance, replicas: Replicas::Absent, device: None }, start, end));
     }
 
-    /// The times of an operation; None where they are not set, or cannot be.
+    /// The times of an operation; `None` if they are not set, or impossible.
     fn times(&mut self, start: Option<i64>, end: Option<i64>, (table, row): (&str, i64)) -> Option<(i64, i64)> {
         let Some((start, end)) = start.zip(end) else {
             self.untimed += 1;
@@ -315,7 +315,7 @@ impl Collector {
         }
     }
 
-    /// The number of a communicator; None beyond those that are remembered.
+    /// The number of a communicator; `None` beyond the limit.
     fn number(&mut self, address: &[u8]) -> Option<u32> {
         if let Some(known) = self.numbers.get(address) {
             return Some(*known);
@@ -387,8 +387,8 @@ impl Collector {
         (facts.collectives, facts.communicators) = (self.parts, self.communicators);
     }
 
-    /// Which call made which communicator, where each was used before the next was made, so that
-    /// nothing else is possible.
+    /// Which call created which communicator, if each was used before the next was created, so that
+    /// no other assignment is possible.
     fn in_order_of_use(&self) -> Option<Vec<(u32, usize)>> {
         if self.made_otherwise || self.made.len() != self.communicators.len() {
             return None;
@@ -407,7 +407,7 @@ impl Collector {
         forced.then(|| uses.iter().zip(&calls).map(|((_, number), (_, made))| (*number, *made)).collect())
     }
 
-    /// Sizes and ranks of the communicators, as the calls that made them say.
+    /// Sizes and ranks of the communicators, as stated by the calls that created them.
     fn state_sizes(&mut self) {
         let by_address = self.made.iter().any(|made| self.numbers.contains_key(&made.address));
         if by_address {
@@ -459,5 +459,5 @@ const LATEST_NS: i64 = 1 << 62;
 const TRACKS_MAX: usize = 100_000;
 /// Communicators of a process that are remembered.
 const COMMUNICATORS_MAX: usize = 10_000;
-/// Operations of one group that are held until it ends.
+/// Most operations of one group held until it ends.
 const GROUPED_MAX: usize = 100_000;

@@ -3,7 +3,7 @@
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-/// A time that is set; whether it is one at all, all tables' times were looked at for before.
+/// A time that is set; whether it is a number was checked for all tables before.
 pub(super) fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
     integer(row, at).map(|time| time.filter(|time| *time != 0))
 }
@@ -16,7 +16,7 @@ pub(super) fn integer(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>>
     }
 }
 
-/// Text or number as text, not longer than anything that is needed.
+/// Text or number as text, not longer than needed.
 pub(super) fn bytes(row: &Row<'_>, at: usize) -> rusqlite::Result<Vec<u8>> {
     Ok(match row.get_ref(at)? {
         ValueRef::Text(text) | ValueRef::Blob(text) => text[..text.len().min(TEXT_MAX)].to_vec(),

@@ -13,7 +13,7 @@ use crate::formats::stated::Stated;
 /// A region that states its operation.
 pub(super) struct StatedRow<'a> {
     pub(super) stated: Stated<'static>,
-    /// From when to when, ns.
+    /// Start and end, ns.
     pub(super) start: Option<i64>,
     pub(super) end: Option<i64>,
     /// Its table and its number there.

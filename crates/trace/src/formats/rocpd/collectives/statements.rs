@@ -8,8 +8,8 @@ use crate::formats::stated::COLLECTIVE_NAME;
 /// Returns the statement that reads calls with such names by thread and time, each once with its
 /// arguments; those that are behind the others are shifted to their clock.
 ///
-/// Names and arguments are grouped first: where many rows have one number, a join of the tables
-/// themselves would give as many rows as their product.
+/// Names and arguments are grouped first: if many rows have one number, a join of the tables
+/// themselves would result in as many rows as their product.
 pub(super) fn calls(
     region: &Table,
     string: &Table,

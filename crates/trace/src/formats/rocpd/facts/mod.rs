@@ -42,7 +42,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     if reach.is_some() { of_database(&database, options, reach) } else { Ok(facts) }
 }
 
-/// How the times of all events lie.
+/// Distribution of the times of all events.
 fn spread(database: &Database<'_>) -> Result<Spread, Error> {
     let mut spread = Spread::default();
     for table in of_events(database.catalog) {
@@ -113,7 +113,7 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
 /// The clock that an alignment put all processes on; `None` if there was none.
 ///
 /// # Errors
-/// Processes are on different clocks: one file of them was not aligned, or another way.
+/// Returns an error if processes are on different clocks: one file was not aligned, or differently.
 fn aligned_to(database: &Database<'_>) -> Result<Option<String>, Error> {
     let mut writers = database.catalog.writers.iter();
     let first = writers.next().and_then(|writer| writer.aligned_to.as_ref());
@@ -132,7 +132,7 @@ fn aligned_to(database: &Database<'_>) -> Result<Option<String>, Error> {
     Ok(first.cloned())
 }
 
-/// Whose the database is; how many nodes wrote into it.
+/// Identity of the database's writer; returns the number of nodes that wrote into it.
 fn identity(database: &Database<'_>, facts: &mut TraceFacts) -> Result<usize, Error> {
     let (mut nodes, mut hosts, mut processes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut environment = None;
@@ -177,7 +177,7 @@ fn identity(database: &Database<'_>, facts: &mut TraceFacts) -> Result<usize, Er
     Ok(nodes.len())
 }
 
-/// Text as it is, what is no UTF-8 of it replaced.
+/// Text, with invalid UTF-8 replaced.
 fn text(value: ValueRef<'_>) -> Option<String> {
     match value {
         ValueRef::Text(bytes) if !bytes.is_empty() => {
