@@ -343,7 +343,7 @@ pub fn local_child() -> bool {
 struct RankKey {
     /// The key.
     key: JobKey,
-    /// What it was derived from, if others can find that out.
+    /// The value it was derived from, if others can find that out.
     guessable: Option<String>,
 }
 

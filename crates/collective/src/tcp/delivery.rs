@@ -303,7 +303,7 @@ fn off(reason: &str) -> Broken {
     Broken::Off(reason.to_owned())
 }
 
-/// Of an error of the system.
+/// Name of the operation in errors of the system.
 pub(super) const OPERATION: &str = "sending a file to rank 0";
 
 /// Bytes of a file in one message: what either side holds at a time.

@@ -393,7 +393,8 @@ impl Peers {
         Ok(spoken.flat_map(|(place, peer)| peer.words().into_iter().map(move |word| (place, word))).collect())
     }
 
-    /// Sleeps until something has arrived, at most for `limit`; adds the places where it has.
+    /// Sleeps until something has arrived, at most for `limit`; adds the indices of the peers it
+    /// came from.
     ///
     /// # Errors
     /// Returns an error if the system refuses.

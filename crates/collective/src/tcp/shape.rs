@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `size` ranks, so many to a host, dealt out in turn.
+    /// `size` ranks, `per_host` to a host, assigned in turn.
     fn hosts(size: usize, per_host: usize) -> Vec<Option<SocketAddr>> {
         let hosts = size.div_ceil(per_host);
         let address = |rank: usize| SocketAddr::from(([10, 0, 0, (rank % hosts) as u8], 1000 + rank as u16));

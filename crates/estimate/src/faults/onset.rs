@@ -217,7 +217,7 @@ const MEDIAN_VARIANCE: f64 = std::f64::consts::FRAC_PI_2;
 /// Rounds in which a change may have begun.
 const CANDIDATES: usize = 6;
 
-/// The rounds but the last, and the last alone: so many standard deviations each.
+/// Standard deviations required of the rounds before the last, and of the last alone.
 const EACH: f64 = 3.0;
 
 /// Smaller changes of rate are normal for clocks.

@@ -445,7 +445,7 @@ fn ends(edge: Edge) -> [usize; 2] {
     [edge.src.index(), edge.dst.index()]
 }
 
-/// Off the level: so many standard deviations.
+/// Distance from the level, in standard deviations.
 const DEVIATIONS: f64 = 8.0;
 
 /// A smaller change of a residual is not a fault, ns.
@@ -467,12 +467,12 @@ const COUNT_MIN: u32 = 2;
 /// The mean forgets with this many rounds.
 const COUNT_MAX: u32 = 16;
 
-/// Excluded so many rounds running before there was a level: suspected, and in the next round bad
-/// from the beginning.
+/// Number of consecutive rounds of exclusion, before there was a level, that make an edge suspect;
+/// in the next round it counts as bad from the beginning.
 const EXCLUDED_MIN: u32 = 1;
 
-/// A level this many robust standard deviations of all levels off, and so many ns: asymmetric from
-/// the beginning.
+/// Distance of a level from the others, in robust standard deviations of all levels, and in ns,
+/// that makes an edge asymmetric from the beginning.
 const LEVEL_DEVIATIONS: f64 = 10.0;
 const LEVEL_MIN_NS: f64 = 500.0;
 
@@ -490,5 +490,5 @@ const COMMON_MIN: usize = 4;
 /// Most edges remembered; further ones are not watched.
 pub(super) const EDGES_MAX: usize = 1 << 20;
 
-/// Edges not seen for so many rounds are forgotten.
+/// Edges not seen for this many rounds are forgotten.
 const PRUNE_ROUNDS: u64 = 256;

@@ -181,9 +181,9 @@ mod tests {
     /// Reading of the clock at the beginning of the window of 2 s.
     const BEGIN: i64 = 1_790_000_000_000_000_000;
 
-    /// A node that runs 20 ppm fast and is stepped by so many ns at so many ms: what a watch sees
-    /// of it at the next quarter of a second, and the node's exchanges with three peers every 10
-    /// ms, whose delays vary by `queue` ns.
+    /// A node that runs 20 ppm fast and is stepped at each (ms, ns): what a watch sees of it at the
+    /// next quarter of a second, and the node's exchanges with three peers every 10 ms, whose
+    /// delays vary by `queue` ns.
     fn stepped(steps: &[(i64, i64)], queue: i64) -> (ClockEvent, Vec<Vec<Exchange>>) {
         let jumped = |t: i64| steps.iter().filter(|(_, at_ms)| t >= at_ms * MS).map(|(jump, _)| jump).sum::<i64>();
         let own = |t: i64| BEGIN + t + t / 50_000 + jumped(t);

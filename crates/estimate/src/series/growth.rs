@@ -88,7 +88,7 @@ pub(super) fn bent(seconds: f64) -> f64 {
 
 /// Bend of a clock's rate when its temperature begins to change: 10 ppb per second,
 pub(crate) const BEND_NS_PER_S2: f64 = 10.0;
-/// for so long.
+/// for this long, s.
 const SETTLING_S: f64 = 10.0;
 /// The first chord; each is twice as long as all before it,
 const SHORTEST_S: f64 = 1.0 / 64.0;

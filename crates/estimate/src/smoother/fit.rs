@@ -454,7 +454,7 @@ const PASSES: usize = 6;
 /// Accuracy of each solution, standard deviations per span.
 const TOLERANCE: f64 = 1e-3;
 
-/// In so many steps the floors may replace the means of the measures.
+/// Number of steps in which the floors may replace the means of the measures.
 const FLOOR_SHARES: u32 = 4;
 
 /// Alternations between the constant parts and the asymmetries' variance.
@@ -466,8 +466,8 @@ const STEPS_MAX: usize = 400;
 /// Iteration ends when no offset moved by more, ns.
 const SETTLED_NS: f64 = 0.01;
 
-/// Lines that claim very different errors tell their common scale as so many fewer of one kind
-/// would.
+/// Lines with very different stated errors determine their common scale as well as this many times
+/// fewer lines of one kind would.
 const UNLIKE: f64 = 4.0;
 
 /// Fewest independent residuals from which a scale is taken.

@@ -493,7 +493,8 @@ const REWEIGHTINGS: usize = 2;
 const TOLERANCE: f64 = 1e-3;
 const STEPS_MAX: usize = 500;
 
-/// Nodes up to which covariances are renewed in every round; beyond, every so many rounds.
+/// Largest number of nodes for which covariances are updated in every round; above it, every this
+/// many rounds.
 const DEAR_EACH_ROUND: usize = 160;
 const DEAR_ROUNDS: u64 = 8;
 

@@ -61,7 +61,7 @@ impl Filters {
         (self.first, self.beliefs) = (None, None);
     }
 
-    /// Moves the clock by so many ns.
+    /// Moves the clock by `by` ns.
     pub(super) fn shift(&mut self, by: f64) {
         self.first.iter_mut().for_each(|(state, _)| state[0] += by);
         self.beliefs.iter_mut().flatten().for_each(|belief| belief.state[0] += by);

@@ -30,7 +30,7 @@ pub struct RunDirectory {
     folder: OwnFolder,
     /// Held by the root until it is dropped.
     lock: Option<Lock>,
-    /// What is undone if this is dropped before the run has started.
+    /// The claim that is undone if this is dropped before the run has started.
     claim: Option<Claim>,
 }
 

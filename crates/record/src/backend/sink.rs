@@ -28,7 +28,7 @@ pub struct TrackId(usize);
 /// An event on a device.
 #[derive(Copy, Clone, Debug)]
 pub struct DeviceEvent<'a> {
-    /// What it is called.
+    /// Name.
     pub name: &'a str,
     /// Kind of the event.
     pub kind: Kind,

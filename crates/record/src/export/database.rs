@@ -103,7 +103,7 @@ impl BootClock {
     }
 }
 
-/// A database in the making.
+/// A database being written.
 struct Rows {
     writer: Writer,
     boot: BootClock,

@@ -23,7 +23,7 @@ use crate::kind::Kind;
 use crate::read::{ArgumentValue, Loss, Recording, Thread, What};
 use crate::tree::{FORWARD_THREAD, Foreign, Item, Placed, SEQUENCE_NUMBER, walk};
 
-/// A trace in the making.
+/// A trace being written.
 pub(super) struct Fill<'a> {
     recording: &'a Recording,
     clock: &'a SystemClock,

@@ -22,7 +22,7 @@ pub(super) struct Gathered {
     pub(super) spans: StepSpans,
     /// Operations that ended before their last arrival: a clock is wrong.
     pub(super) impossible: usize,
-    /// What was left out.
+    /// Notes on what was left out.
     pub(super) notes: Vec<String>,
 }
 

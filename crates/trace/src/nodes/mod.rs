@@ -236,7 +236,7 @@ fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether two traces tell of the same time, by their own timelines.
+/// Whether two traces overlap in time, by their own timelines.
 fn overlap(one: &NodeTrace, other: &NodeTrace) -> bool {
     let spans = one.facts.span.zip(other.facts.span);
     spans.is_some_and(|(one, other)| one.0 < other.1 && other.0 < one.1)

@@ -23,7 +23,7 @@ use super::sink::Sink;
 use super::strings::StringId;
 use crate::Error;
 
-/// A trace in the making.
+/// A trace being written.
 #[derive(Debug)]
 pub(super) struct Chrome<W> {
     sink: Sink<W>,

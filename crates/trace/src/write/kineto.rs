@@ -24,7 +24,7 @@ use super::report::{Meta, WriteReport};
 use super::sink::Sink;
 use crate::Error;
 
-/// A trace in the making.
+/// A trace being written.
 #[derive(Debug)]
 pub(super) struct Kineto<W> {
     out: Events<W>,

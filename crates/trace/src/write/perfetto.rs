@@ -27,7 +27,7 @@ use super::sink::Sink;
 use crate::Error;
 use crate::protobuf::{put_bytes, put_number};
 
-/// A trace in the making.
+/// A trace being written.
 #[derive(Debug)]
 pub(super) struct Perfetto<W> {
     sink: Sink<W>,

@@ -29,7 +29,7 @@ use super::xspace_planes::Planes;
 use crate::Error;
 use crate::protobuf::{put_bytes, put_number, put_varint, varint_width};
 
-/// A trace in the making.
+/// A trace being written.
 #[derive(Debug)]
 pub(super) struct XSpace<W> {
     sink: Sink<W>,

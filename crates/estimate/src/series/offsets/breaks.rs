@@ -63,8 +63,7 @@ pub(super) fn sorted(points: Vec<Point>, base: &Base, known: &KnownBreaks, law: 
     Sorted { points, breaks, wild }
 }
 
-/// The breaks of points in order: those that somebody knows of, each in one gap, and those that the
-/// points show.
+/// The breaks of points in order: the known ones, each in one gap, and those that the points show.
 fn find(points: &[Point], base: &Base, known: &KnownBreaks) -> Vec<Gap> {
     let secants: Vec<f64> = points.windows(2).map(|pair| secant(&pair[0].at, &pair[1].at)).collect();
     let mut breaks: BTreeMap<usize, Gap> = BTreeMap::new();

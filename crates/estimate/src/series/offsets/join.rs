@@ -257,7 +257,7 @@ const CHORD_SHARE: f64 = 0.1;
 const CHORD_ERRORS_NS: [f64; 2] = [0.2, 5.0];
 /// A standard deviation that is larger in the middle of a gap by this share is followed
 const UNEVEN: f64 = 0.02;
-/// in so many parts.
+/// in this many parts.
 const UNEVEN_STEPS: u32 = 16;
 /// The share of a gap within which a doubt begins.
 const AT_ONCE: f64 = 1e-6;

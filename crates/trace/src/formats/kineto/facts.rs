@@ -348,9 +348,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether an event tells of the profiler's own session and of nothing that the program did: the
-/// spans of whole iterations and the end of the recording, which lies up to 100 ms after the last
-/// event.
+/// Whether an event concerns the profiler's own session and nothing that the program did: the spans
+/// of whole iterations and the end of the recording, which is up to 100 ms after the last event.
 fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
     let spans = &event.spans;
     &bytes[spans.cat.clone()] == b"\"Trace\""

@@ -17,7 +17,7 @@ use probe_sync_files::AtomicFile;
 
 use crate::Error;
 
-/// A file in the making.
+/// A file being written.
 pub(super) struct Sink {
     path: PathBuf,
     buffer: Vec<u8>,

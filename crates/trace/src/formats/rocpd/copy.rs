@@ -26,7 +26,7 @@ use crate::Error;
 use crate::formats::{MapFunction, RewriteStats};
 use crate::model::{PS_PER_NS, Picoseconds, Reach, nearest_ns};
 
-/// A database in the making.
+/// A database being written.
 pub(super) struct Copying {
     connection: Connection,
     mapped: Arc<Mutex<Batch>>,

@@ -249,7 +249,7 @@ impl Table {
 /// rows per event.
 ///
 /// If the number is the key of the table of events, an event is one row. Otherwise events are
-/// grouped first: values on which several rows of one event disagree are dropped.
+/// grouped first: an event with several rows gets no value.
 pub(super) fn join_event(table: &Table, event: &Table, column: &str) -> [String; 3] {
     if event.is_numbered_by_id() {
         let guid = if table.has(GUID) && event.has(GUID) { "AND e.\"guid\" = t.\"guid\"" } else { "" };

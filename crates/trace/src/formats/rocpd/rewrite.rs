@@ -109,7 +109,7 @@ enum Foreign {
     Refused,
 }
 
-/// A database in the making.
+/// A database being written.
 struct Making {
     output: PathBuf,
     file: Draft,

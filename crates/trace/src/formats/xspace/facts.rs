@@ -105,7 +105,7 @@ struct LeftOut {
     markers: BTreeMap<&'static str, u64>,
 }
 
-/// The facts in the making.
+/// The facts collected so far.
 struct Reader<'a> {
     facts: TraceFacts,
     start_ps: Picoseconds,
