@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// What is read, and how.
+/// The clock that is read, and how.
 type Read<'a> = (&'static str, Box<dyn Fn() -> i64 + 'a>);
 
 fn cost(blocks: usize) {

@@ -87,7 +87,7 @@ enum Way {
     Messages,
 }
 
-/// Messages over a duplicate of the group's communicator, moved by whoever waits.
+/// Messages over a duplicate of the group's communicator, moved by the waiting rank.
 ///
 /// # Errors
 /// What MPI says.

@@ -15,7 +15,7 @@ use probe_sync_collective::{Collective, Deadline, Error, Frames, ROOT, Rank};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Who is lost when.
+/// Which ranks are lost, and when.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Let every that many ranks play a host.
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     second_root: bool,
 }
 
-/// Loses two ranks; an error where the others do not go on as they must.
+/// Loses two ranks; returns an error if the others do not continue as required.
 pub(crate) fn run(group: &MpiCollective, options: &Options) -> Result<(), String> {
     let last = group.size() - 1;
     if last < 3 {
@@ -64,7 +64,7 @@ pub(crate) fn run(group: &MpiCollective, options: &Options) -> Result<(), String
     outcome
 }
 
-/// What a rank knows of the rounds.
+/// A rank's knowledge about the rounds.
 #[derive(Default)]
 struct Known {
     rounds: u64,
@@ -103,7 +103,7 @@ fn rounds(group: &mut MpiCollective, victims: [Rank; 2], options: &Options) -> R
     Ok(())
 }
 
-/// Those who are left settle who is the root, and go on with the round after the last that any of
+/// The remaining ranks agree on the root, and continue with the round after the last that any of
 /// them has finished.
 fn another_root(group: &mut MpiCollective, known: &mut Known) -> Result<(), String> {
     // Bounded: every time round there is one rank less.

@@ -15,11 +15,11 @@ pub(crate) struct Header {
     pub(crate) source: Ipv4Addr,
     /// Receiver.
     pub(crate) destination: Ipv4Addr,
-    /// What it carries.
+    /// Protocol of its payload.
     pub(crate) protocol: Protocol,
 }
 
-/// What is counted apart.
+/// Protocols counted separately.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {

@@ -249,7 +249,7 @@ struct RunFault {
     round: u64,
 }
 
-/// Who the fault happened to, as far as it is compared here.
+/// The culprit of the fault, as far as it is compared here.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Culprit {

@@ -39,7 +39,7 @@ use anyhow::{Result, bail};
 use measure::Effort;
 use table::Table;
 
-/// What was asked for.
+/// The options.
 #[derive(Debug, Default)]
 struct Options {
     short: bool,

@@ -24,7 +24,7 @@ impl Effort {
     pub const SHORT: Self = Self { passes: 3, events: 2_000 };
 }
 
-/// A case: makes so many events and says how long one took, ns.
+/// A case: creates this many events and returns how long one took, ns.
 pub type Case<'a> = Box<dyn FnMut(u64) -> f64 + 'a>;
 
 /// The medians of cases that are measured in turn, ns per event.
@@ -110,7 +110,7 @@ pub fn ticks_per_ns() -> f64 {
     (ticks() - first) as f64 / (now() - first_ns)
 }
 
-/// What is measured on.
+/// Description of the machine.
 pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let processors = read("/proc/cpuinfo");

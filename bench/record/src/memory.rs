@@ -64,7 +64,7 @@ pub fn one_policy(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A steady 2·10^6 scopes a second from two threads, streamed for so long.
+/// A steady 2·10^6 scopes per second from two threads, streamed for this long.
 ///
 /// # Errors
 /// The recording cannot be made or read.
@@ -147,6 +147,6 @@ const LONG: u64 = 50_000_000;
 /// Threads that come and go, and scopes of each.
 const THREADS: u64 = 10_000;
 const SHORT: u64 = 100;
-/// A thread records so many every so often.
+/// A thread records this many at this interval.
 const PIECE: Duration = Duration::from_millis(1);
 const PIECE_SCOPES: u64 = 1000;

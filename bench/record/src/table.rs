@@ -18,14 +18,13 @@ struct Row {
 }
 
 impl Table {
-    /// A case that took so long, ns, and how many times as long as something else; `ask`: it should
-    /// be no more.
+    /// A case that took `ns`, and its ratio to something else; `ask`: the largest ratio allowed.
     pub fn ratio(&mut self, name: &str, ns: f64, other: f64, of: &'static str, ask: Option<f64>) {
         let ratio = Some((ns / other, of));
         self.rows.push(Row { name: name.into(), figure: format!("{ns:.1} ns"), ratio, ask });
     }
 
-    /// A case that took so long, ns, of which at most so many are asked for.
+    /// A case that took `ns`, and the largest time allowed.
     pub fn absolute(&mut self, name: &str, ns: f64, ask: Option<f64>) {
         self.rows.push(Row { name: name.into(), figure: format!("{ns:.2} ns"), ratio: Some((ns, "ns")), ask });
     }

@@ -43,7 +43,7 @@ pub fn measure(table: &mut Table, effort: Effort) -> Result<()> {
     Ok(())
 }
 
-/// Time of so many pieces of work, ns.
+/// Time of `pieces` pieces of work, ns.
 fn run(data: &mut [u64], words: usize, pieces: usize) -> f64 {
     let before = thread_ns();
     for _ in 0..pieces {

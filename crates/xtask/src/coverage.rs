@@ -50,7 +50,7 @@ pub fn coverage(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is not there to measure with.
+/// The missing tool, if any.
 fn missing() -> Option<String> {
     if steps::answer("cargo", &["llvm-cov", "--version"]).is_none() {
         return Some("cargo-llvm-cov is not installed; `cargo install --locked cargo-llvm-cov`".into());

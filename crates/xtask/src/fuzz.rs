@@ -131,7 +131,7 @@ const COVERAGE: [&str; 7] = [
 
 const PACKAGE: &str = "probe-sync-fuzz";
 
-/// From so many seconds on it pays to build faster targets.
+/// Duration, s, from which it pays to build faster targets.
 const LONG: u32 = 600;
 
 const SHORT: Duration = Duration::from_secs(120);

@@ -17,7 +17,7 @@ use clap::ValueEnum;
 
 use crate::{steps, tools};
 
-/// What is made.
+/// Kind of package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// `probe_sync-VERSION-ARCH-linux-gnu.tar.gz`, to be unpacked below any prefix; without MPI.

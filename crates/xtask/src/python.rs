@@ -86,7 +86,7 @@ fn command_line(runner: &mut Runner, root: &Path) {
     runner.command("build the command line", Count::Step, BUILD, &mut cli);
 }
 
-/// Tools, wheel and package; None where a step did not succeed, and then all later steps are
+/// Installs tools, wheel and package; `None` if a step failed, and then all later steps are
 /// skipped.
 fn installed(runner: &mut Runner, root: &Path, kind: Wheel) -> Option<PathBuf> {
     let there = runner.prerequisite(STEPS[0], Count::Step, INSTALL, &mut installer(root));
@@ -141,7 +141,7 @@ fn example_jobs(runner: &mut Runner, root: &Path, jax: bool, torch: bool) {
 /// What runs the examples of one library.
 struct Job {
     step: &'static str,
-    /// Of `flows.py`.
+    /// Class in `flows.py`.
     class: &'static str,
     /// In which that looks for the interpreter.
     variable: &'static str,

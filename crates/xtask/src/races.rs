@@ -43,7 +43,7 @@ pub fn run(runner: &mut Runner, root: &Path) {
     });
 }
 
-/// The compiler's own target, where it has the sanitizer for it.
+/// The compiler's own target, if it has the sanitizer for it.
 fn target() -> Option<String> {
     let version = steps::answer("rustc", &["-vV"])?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "))?.to_owned();

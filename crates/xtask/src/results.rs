@@ -23,7 +23,7 @@ pub fn write(root: &Path, tables: &[(&str, String)]) -> Result<()> {
     Ok(())
 }
 
-/// `text` with `tables` between the marks of that name; None when a mark is missing.
+/// `text` with `tables` between the marks of that name; `None` if a mark is missing.
 fn between_marks(text: &str, name: &str, tables: &str) -> Option<String> {
     let [begin, end] = ["begin", "end"].map(|side| format!("<!-- {name}: {side} -->"));
     let from = text.find(&begin)? + begin.len();

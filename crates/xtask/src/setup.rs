@@ -68,7 +68,7 @@ impl Tools {
         features
     }
 
-    /// What is missing, for people.
+    /// Message about what is missing.
     pub fn missing(self) -> String {
         let all = [
             (self.mpicc, "mpicc"),

@@ -358,8 +358,8 @@ fn of_failures(output: &str) -> Vec<&str> {
     output.lines().filter(is_shown).collect()
 }
 
-/// Why a step failed, short enough for a list of all that failed: whoever keeps only the ends of a
-/// long log sees it there.
+/// Why a step failed, short enough for a list of all failures, which remains visible at the end of
+/// a long log.
 fn reason(how: &str, output: &str) -> String {
     let lines: Vec<&str> = of_failures(output).into_iter().filter(|line| !line.trim().is_empty()).collect();
     let (mut said, mut goes_on) = (Vec::new(), false);
@@ -381,7 +381,7 @@ fn reason(how: &str, output: &str) -> String {
     format!("{how}{}", shown.collect::<String>())
 }
 
-/// What is left of the disk, in words: a full one breaks steps in ways that do not say so.
+/// Free disk space, in words: a full disk breaks steps in ways that do not say so.
 pub fn free_space(folder: &Path) -> String {
     free_gb(folder).map_or_else(
         || format!("the free space of {} is not known", folder.display()),
@@ -389,7 +389,7 @@ pub fn free_space(folder: &Path) -> String {
     )
 }
 
-/// What is left of the disk, in units of 10⁹ bytes.
+/// Free disk space, in units of 10⁹ bytes.
 pub fn free_gb(folder: &Path) -> Option<f64> {
     rustix::fs::statvfs(folder).ok().map(|disk| disk.f_bavail as f64 * disk.f_frsize as f64 / 1e9)
 }
@@ -456,7 +456,7 @@ const TAIL_LINES: usize = 120;
 /// Python, exceptions of Python.
 const FAULTS: [&str; 6] = ["error: ", "error[", "panicked at ", "FAIL: ", "ERROR: ", "Error: "];
 
-/// What is repeated of a step that failed.
+/// Lines repeated of a failed step.
 const REASON_LINES: usize = 8;
 
 const REASON_WIDTH: usize = 300;

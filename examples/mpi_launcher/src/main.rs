@@ -102,8 +102,8 @@ fn train(
     Ok(())
 }
 
-/// Of this thread: where more ranks run than there are cores, a step is interrupted for longer than
-/// it takes.
+/// Processor time of this thread: if more ranks run than there are cores, a step is interrupted for
+/// longer than it takes.
 fn processor_time() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(used).unwrap_or_default()

@@ -102,7 +102,7 @@ struct Block {
     mean_us: f64,
     /// Processor time of all ranks per round.
     cpu_us: f64,
-    /// Of that, the root's.
+    /// Part of that used by the root.
     root_cpu_us: f64,
 }
 

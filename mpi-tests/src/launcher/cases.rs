@@ -44,7 +44,7 @@ pub(crate) fn silent(world: &SimpleCommunicator, out: &Path, silent: i32) -> Res
     judged(&error)
 }
 
-/// A rank that comes back in time is waited for: rounds go on.
+/// A rank that comes back in time is waited for: rounds continue.
 pub(crate) fn pauses(world: &SimpleCommunicator, out: &Path) -> Result<(), String> {
     let session = start(world, out)?;
     until_measuring(world, &session)?;

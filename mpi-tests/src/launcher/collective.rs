@@ -13,7 +13,7 @@ use probe_sync::mpi::MpiCollective;
 use super::Case;
 
 /// The launcher catches a panic of its own on another thread, and one on the thread that holds the
-/// group; rounds go on.
+/// group; rounds continue.
 pub(crate) fn panics() -> Result<(), String> {
     let mut group = MpiCollective::init().map_err(text)?;
     round(&mut group)?;

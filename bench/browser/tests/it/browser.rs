@@ -22,7 +22,7 @@ pub struct Browser {
     _profile: tempfile::TempDir,
 }
 
-/// Why there is no browser here; None where there is one.
+/// Why there is no browser here; `None` if there is one.
 pub fn missing() -> Option<&'static str> {
     let there = |program: &str| {
         let mut asked = Command::new(program);

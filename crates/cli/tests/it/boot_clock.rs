@@ -15,7 +15,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// None, with a message, where the real inputs are not.
+    /// `None`, with a message, if the real inputs are missing.
     pub fn find(name: &str, nodes: usize) -> Option<Set> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/rocpd").join(name);
         if folder.is_dir() {

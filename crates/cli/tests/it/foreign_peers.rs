@@ -13,7 +13,7 @@ use crate::faults::{rank, signal, wait_for_round, written_report};
 use crate::support::{complaint, free_port, output, probe_sync, text, wait};
 
 const CONNECTIONS: usize = 500;
-/// Packets per second, where the machine makes so many.
+/// Packets per second, if the machine can send so many.
 const RATE: u32 = 100_000;
 const BURST: u32 = 100;
 

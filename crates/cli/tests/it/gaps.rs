@@ -16,7 +16,7 @@ use crate::support::{complaint, output, probe_sync, text};
 
 const GAPS_S: [i64; 7] = [1, 10, 60, 600, 3_600, 86_400, 259_200];
 const NODES: u32 = 3;
-/// A bound of so many mean errors says nothing.
+/// A bound wider than this many mean errors says nothing.
 const WIDEST: f64 = 100.0;
 
 /// Of an event: its gap, how far its time is from the truth, and what is stated, a standard

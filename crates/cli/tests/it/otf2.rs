@@ -29,7 +29,7 @@ fn utf8(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// None, with a message, where the program is not.
+/// `None`, with a message, if the program is not installed.
 fn print(archive: &Path) -> Option<Printed> {
     if Command::new("otf2-print").arg("--version").output().is_err() {
         println!("skipped: otf2-print is not here (Debian: otf2-tools)");

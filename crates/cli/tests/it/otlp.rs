@@ -11,7 +11,7 @@ use prost::Message;
 
 use super::support::{complaint, output, probe_sync, text};
 
-/// The part of `ExportTraceServiceRequest` that is looked at
+/// The part of `ExportTraceServiceRequest` that is checked
 /// (opentelemetry/proto/collector/trace/v1).
 #[derive(Clone, PartialEq, Message)]
 struct Request {

@@ -10,8 +10,7 @@ use rustix::process::Signal;
 use crate::faults::{check_loss_of_rank_zero, rank, signal, started, wait_for_round, written_report};
 use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait};
 
-/// TCP connections of a process, those that are closed on its side left out; its listeners are
-/// none.
+/// TCP connections of a process, without those closed on its side and without its listeners.
 fn connections(child: &Child) -> usize {
     let links = std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("our own child").flatten();
     let links = links.filter_map(|fd| std::fs::read_link(fd.path()).ok());

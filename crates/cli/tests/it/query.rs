@@ -127,7 +127,7 @@ fn made(path: &Path, at: usize, host: &str) {
     connection.execute_batch(&sql).expect("rows");
 }
 
-/// Databases of so many processes, two to a host.
+/// Databases of `count` processes, two to a host.
 fn made_all(folder: &Path, count: usize) -> Vec<PathBuf> {
     (0..count)
         .map(|at| {

@@ -23,7 +23,7 @@ fn latest_round(out: &Path) -> usize {
     lines(&out.join("global_windows.jsonl")).len() - 1
 }
 
-/// Waits until so many ranks are away.
+/// Waits until this many ranks are away.
 fn wait_for_away(out: &Path, away: usize) {
     let wanted = format!("probe_sync_ranks_away {away}");
     let metrics = || std::fs::read_to_string(out.join("metrics.prom")).unwrap_or_default();

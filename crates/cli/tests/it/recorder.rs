@@ -210,7 +210,7 @@ fn start_process(folder: &Path, rank: u32) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
-/// Those of one thread.
+/// The events of one thread.
 fn seen(recording: &Recording, of: Option<u32>) -> Vec<Seen> {
     let mut found = Vec::new();
     visit(recording, |serial, event| {

@@ -75,7 +75,7 @@ impl Job {
         self.folder.path().join(format!("page{rank}"))
     }
 
-    /// The first line of a live file and so many lines more.
+    /// Waits for the first line of a live file and this many further lines.
     fn wait_for(&self, run: &str, lines: usize) {
         wait_for_lines(&self.out().join(run).join("offsets.jsonl"), 1 + lines);
     }

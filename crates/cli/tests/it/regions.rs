@@ -66,7 +66,7 @@ fn local(out: &Path, ranks: &str, seed: &str, more: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
 }
 
-/// Waits until a run has told of so many lines more.
+/// Waits until a run has reported this many further lines.
 fn wait_for_more(run: &Path, count: usize) {
     let live = run.join("offsets.jsonl");
     wait_for_lines(&live, lines_so_far(&live) + count);

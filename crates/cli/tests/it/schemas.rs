@@ -16,8 +16,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Of a schema without what it says to people, which may become better: FNV-1a, which is a few
-/// lines.
+/// Hash of a schema without its descriptions, which may be improved: FNV-1a, which is a few lines.
 fn hash(text: &str) -> String {
     let mut schema: Value = serde_json::from_str(text).expect("JSON");
     without_words(&mut schema);
@@ -107,7 +106,7 @@ fn check_as(command: &str, line: &[&str]) {
     assert!(!valid(&schema, &whole).unwrap_or(false), "{command}: a number that is none");
 }
 
-/// What `check-jsonschema` says of a file; None, aloud, where it is not installed.
+/// The verdict of `check-jsonschema` on a file; `None`, with a message, if it is not installed.
 fn valid(schema: &Path, file: &Path) -> Option<bool> {
     let mut judge = std::process::Command::new("check-jsonschema");
     let Ok(found) = judge.arg("--schemafile").args([schema, file]).output() else {

@@ -12,7 +12,7 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What a program says; none and a word where it is not installed.
+/// The output of a program; `None`, with a message, if it is not installed.
 fn said_by(program: &str, arguments: &[&str]) -> Option<String> {
     match Command::new(program).args(arguments).output() {
         Ok(output) => {

@@ -27,7 +27,7 @@ fn traces(set: &Set, to: &Path) -> Vec<PathBuf> {
     set.databases().into_iter().enumerate().map(converted).collect()
 }
 
-/// What is in a TAR, in its order.
+/// The members of a TAR file, in order.
 fn members(path: &Path) -> Vec<(String, Vec<u8>)> {
     let mut archive = tar::Archive::new(std::fs::File::open(path).expect("a TAR"));
     let read = |entry: std::io::Result<tar::Entry<'_, std::fs::File>>| {

@@ -17,7 +17,7 @@ struct Job {
     ranks: usize,
     per_host: usize,
     steps: usize,
-    /// Ranks from the first on, so many, that sleep 5 ms in every so many-th step.
+    /// The number of ranks, from the first on, that sleep this long in every n-th step.
     late: Option<(usize, usize, usize)>,
 }
 

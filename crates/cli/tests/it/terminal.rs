@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::{collective_traces, complaint, few_packets, output, probe_sync, right_clocks, short_recording};
 
-/// What a terminal of so many columns shows of what was written to it, as far as lines are drawn
-/// anew: the lines, without spaces at their ends.
+/// What a terminal with this many columns shows of the text written to it, as far as lines are
+/// redrawn: the lines, without trailing spaces.
 fn shown(written: &str, columns: usize) -> Vec<String> {
     let (mut lines, mut row, mut column): (Vec<Vec<char>>, usize, usize) = (vec![Vec::new()], 0, 0);
     let mut rest = written.chars();

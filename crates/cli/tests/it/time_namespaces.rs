@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, text, wait};
 
-/// The command in a time namespace whose clocks are ahead by seconds; None where this user may make
-/// none.
+/// The command in a time namespace whose clocks are ahead by seconds; `None` if this user may not
+/// create one.
 fn ahead(command: &Command, seconds: [i64; 2]) -> Option<Command> {
     let [monotonic, boottime] = seconds.map(|seconds| seconds.to_string());
     let unshare = |program: &Command| {

@@ -520,7 +520,7 @@ fn frames_of_one_host_move_where_both_sides_want_it_and_nothing_is_lost_on_the_w
 struct Disk(tempfile::TempDir);
 
 impl Disk {
-    /// None, with the reason on standard output, where this process may not mount one.
+    /// `None`, with the reason on standard output, if this process may not mount one.
     fn mount(options: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mount = std::process::Command::new("mount")
@@ -560,8 +560,7 @@ fn forged_deliveries_leave_room_on_the_disk_for_the_run() {
     }
 }
 
-/// As root, another user connects by bash; without root the user's own connection alone is looked
-/// at.
+/// As root, another user connects by bash; without root only the user's own connection is checked.
 #[test]
 fn another_user_of_the_host_is_told_from_this_one() {
     use std::os::unix::process::CommandExt as _;

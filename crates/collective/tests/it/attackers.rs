@@ -22,7 +22,7 @@ fn job() -> JobKey {
     JobKey::of(b"7")
 }
 
-/// Passes connections on and keeps what whoever connects has said on each.
+/// Passes connections on and keeps what each client has sent.
 struct Eavesdropper {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -51,7 +51,7 @@ impl Eavesdropper {
         Self { address, heard }
     }
 
-    /// What was said on connections on which more than a greeting was said.
+    /// The data of connections with more than a greeting.
     fn heard(&self) -> Vec<Vec<u8>> {
         self.heard.lock().unwrap().iter().filter(|said| said.len() > GREETING).cloned().collect()
     }

@@ -79,7 +79,7 @@ fn tcp_passes_the_suite() {
     for_all(tcp_group);
 }
 
-/// A tree in which each rank passes on for so many.
+/// A tree in which each rank serves up to `fan_out` others.
 pub fn tree(fan_out: usize) -> TcpOptions {
     TcpOptions { fan_out: FanOut::Tree(fan_out), ..TcpOptions::default() }
 }

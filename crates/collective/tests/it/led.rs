@@ -9,7 +9,7 @@ use crate::backends::{for_sizes, tcp_group};
 
 const MASTER: Rank = 2;
 
-/// The last two ranks are late in some cases of the suite, so the master is none of them.
+/// The last two ranks are late in some cases of the suite, so the master is not one of them.
 const SIZES: [usize; 3] = [2, 5, 8];
 
 /// The ends of a backend's group in the order of the run's ranks.

@@ -61,7 +61,7 @@ impl Member {
     }
 }
 
-/// A group whose root goes on without lost ranks.
+/// A group whose root continues without lost ranks.
 struct Group {
     root: Tcp,
     members: BTreeMap<Rank, Member>,

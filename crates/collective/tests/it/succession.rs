@@ -16,7 +16,8 @@ fn within(seconds: u64) -> Deadline {
     Deadline::new(Duration::from_secs(seconds), None)
 }
 
-/// A group whose ranks `line` take the root's place, and go on without ranks that are lost.
+/// A group in which the ranks of `line` may take over as root, and which continues without lost
+/// ranks.
 fn group(size: usize, line: &[Rank]) -> Vec<Tcp> {
     lined_up(tcp_group(size), line).0
 }
@@ -90,7 +91,7 @@ fn works(ranks: &mut [Tcp], size: usize, root: Rank, here: &[Rank]) {
     });
 }
 
-/// All of so many ranks took part but these.
+/// All of `size` ranks took part except these.
 fn all_but(size: usize, away: &[Rank]) -> Vec<bool> {
     (0..size).map(|rank| !away.contains(&rank)).collect()
 }

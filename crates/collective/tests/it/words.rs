@@ -11,7 +11,7 @@ fn deadline() -> Deadline {
     Deadline::new(Duration::from_secs(60), None)
 }
 
-/// Asks until so many words have come.
+/// Polls until this many messages have arrived.
 fn hear(group: &mut Tcp, count: usize) -> Vec<Call> {
     let (begun, mut heard) = (Instant::now(), Vec::new());
     while heard.len() < count {

@@ -357,7 +357,7 @@ fn set_back_run(back: f64) -> Smoothed {
     Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, Some(&recorded))
 }
 
-/// A node's lines as whoever aligns a trace reads them.
+/// A node's lines as they are read for the alignment of a trace.
 fn map_of(lines: &[OffsetRecord], node: NodeId) -> TimeMap {
     let own = lines.iter().filter(|line| line.estimate.node_id == node && line.estimate.reachable);
     let sample = |line: &OffsetRecord| OffsetSample {

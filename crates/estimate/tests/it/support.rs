@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// A file of `../shared/data/probes`; None, with a message, where that folder is absent.
+/// A file of `../shared/data/probes`; `None`, with a message, if that folder is absent.
 pub fn measured(name: &str) -> Option<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/probes").join(name);
     let bytes = std::fs::read(&path).ok();

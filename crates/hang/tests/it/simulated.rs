@@ -37,7 +37,7 @@ pub enum Fault {
     Killed,
     /// Its dump is cut off, and its program stopped before.
     Truncated,
-    /// Its device stops; its program goes on to enqueue until it has to wait.
+    /// Its device stops; its program continues to enqueue until it has to wait.
     Device,
     /// It leaves one collective out.
     Skips,
@@ -194,8 +194,8 @@ impl Simulated {
         process.at != before
     }
 
-    /// Finishes every operation whose members are all at it. A device works through its queue in
-    /// order, but for receives, which others may overtake.
+    /// Finishes every operation that all members have reached. A device works through its queue in
+    /// order, except for receives, which others may overtake.
     fn advance_devices(&mut self) -> bool {
         let mut ready: BTreeMap<(usize, u64), Vec<(usize, usize)>> = BTreeMap::new();
         let mut messages: BTreeMap<(usize, usize, usize), [Places; 2]> = BTreeMap::new();

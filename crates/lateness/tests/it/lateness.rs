@@ -6,7 +6,7 @@ use crate::job::{Job, Noise};
 
 const MS: i64 = 1_000_000;
 
-/// Who is late in these events, as begun (true) or ended, and when.
+/// Members that begin (true) or cease to be late in these events, in order.
 fn told(events: &[Event]) -> Vec<(bool, Member)> {
     let of = |event: &Event| match event {
         Event::LateBegun(late) => Some((true, late.member)),
@@ -97,7 +97,8 @@ fn steps_that_begin_anew_and_members_that_leave_stop_nothing() {
     assert_eq!(standing.late.iter().map(|late| late.member).collect::<Vec<_>>(), [Member::Rank(1)], "{standing:?}");
 }
 
-/// False names in so many steps of jobs in which nobody is late more than others.
+/// Number of false names in this many steps of jobs in which no rank is late more often than
+/// others.
 fn false_names(steps: u64, ranks: u32, noise: Noise, clock_errors: f64) -> usize {
     let mut job = Job::new(ranks, 7).placed(8);
     (job.noise, job.step_ns, job.noise_ns) = (noise, 2 * MS, 200_000.0);

@@ -308,8 +308,8 @@ fn records_are_read_whole_while_they_are_written() {
     check(published::<AtomicU64>, published::<Planted>);
 }
 
-/// A thread ends, and another goes on in its chunk, while a third reads. What hands over is the
-/// queue of such chunks, whose pop is behind its push.
+/// A thread ends, and another continues in its chunk, while a third reads. The chunk is passed on
+/// by the queue of such chunks, whose pop comes after its push.
 fn handed_over<W: Modelled>() {
     let (shared, queue) = (Chunk::<W>::new(), Arc::new(W::zero()));
     shared.begin(3);

@@ -13,7 +13,7 @@ use crate::event::FlowPlace;
 use crate::read::{Event, What};
 use crate::{Error, Policy, Reach, Recorder};
 
-/// What was recorded of a program under a layer: a line per event, with its depth in front.
+/// The recording of a program under a layer: one line per event, prefixed by its depth.
 fn recorded(layer: RecordLayer, program: impl FnOnce()) -> Vec<String> {
     let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
     let session = builder.start().expect("nothing else records this thread");
@@ -45,7 +45,7 @@ fn check(layer: RecordLayer, program: impl FnOnce(), expected: &[&str]) {
     assert_eq!(recorded(layer, program), expected);
 }
 
-/// Waits so many times.
+/// Waits this many times.
 struct Waits(u32);
 
 impl Future for Waits {

@@ -135,7 +135,7 @@ impl Progress {
         mapped
     }
 
-    /// Of a file that is there.
+    /// Opens an existing file.
     pub fn open(path: &Path) -> Self {
         use std::os::fd::AsRawFd as _;
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("a file");
@@ -155,5 +155,5 @@ impl Progress {
 
 /// Threads of a process that records until it is killed.
 pub const THREADS: usize = 4;
-/// After so long something hangs.
+/// A test that takes longer hangs.
 pub const LIMIT: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{alone, sums};
 
-/// A file system of so many KiB; None where it cannot be had.
+/// A file system of a given size in KiB; `None` if it cannot be mounted.
 struct Small(TempDir);
 
 impl Small {

@@ -44,8 +44,8 @@ fn quiet(path: &Path) -> Session {
     builder.pair_period(Duration::from_secs(3600)).start().expect("nothing else records")
 }
 
-/// The file is as it was, but for clock pairs, which the parent goes on to take: their number in
-/// the header, and a sixteenth of its MiB behind the header.
+/// The file is unchanged, except for clock pairs, which the parent continues to take: their number
+/// in the header, and a sixteenth of its MiB behind the header.
 fn same(before: &[u8], path: &Path) {
     let after = std::fs::read(path).expect("there");
     let is_pair = |at: usize| at / 8 == 8 || (8192..8192 + (1 << 20) / 16).contains(&at);

@@ -210,5 +210,5 @@ fn what_is_no_file_is_refused() {
     assert!(sums(&Recording::open(&path).expect("sound"))[0] > 5000);
 }
 
-/// Of a file of less than 2 MiB.
+/// For a file of less than 2 MiB.
 const MEMORY_MOST: usize = 24 << 20;

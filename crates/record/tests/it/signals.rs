@@ -36,7 +36,7 @@ pub fn handle_with(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     }
 }
 
-/// An alarm of the process every so many microseconds; 0: none.
+/// An alarm of the process at this interval, µs; 0: none.
 fn every(microseconds: i64) {
     let span = libc::timeval { tv_sec: 0, tv_usec: microseconds };
     let timer = libc::itimerval { it_interval: span, it_value: span };

@@ -19,7 +19,7 @@ use crate::child;
 use crate::signals::{HANDLED, handle_with, record};
 use crate::support::{Tally, alone, tallies};
 
-/// What the thread says to whoever traces it.
+/// Messages of the thread to its tracer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum Mark {
@@ -196,7 +196,7 @@ struct Stepping {
 }
 
 impl Stepping {
-    /// It has stopped: how it goes on, and with which signal.
+    /// It has stopped: returns how it continues, and with which signal.
     fn next(&mut self, pid: libc::pid_t, signal: libc::c_int) -> (libc::c_uint, libc::c_int) {
         let go_on = |stride| if stride == 0 { libc::PTRACE_CONT } else { libc::PTRACE_SINGLESTEP };
         if signal != libc::SIGTRAP {

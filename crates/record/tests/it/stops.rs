@@ -143,8 +143,7 @@ fn short_threads_are_all_there_and_give_back_what_they_had() {
     assert_eq!((recording.status().definitions_lost, recording.status().lost.events), (0, 0));
 }
 
-/// A thread that goes on in a chunk that another has left has its events in their order all the
-/// same.
+/// A thread that continues in a chunk left by another has its events in order all the same.
 #[test]
 fn a_thread_that_goes_on_in_another_ones_chunk_keeps_its_order() {
     let _alone = alone();

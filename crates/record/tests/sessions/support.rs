@@ -56,7 +56,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// Of this thread, small.
+/// A small session of this thread.
 pub fn of_thread() -> Builder {
     Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 })
 }

@@ -238,7 +238,7 @@ fn a_full_disk_drops_and_counts() {
     }
 }
 
-/// Somebody else holds the lock, so that no commit comes through: the caller goes on, and all adds
+/// Another process holds the lock, so no commit succeeds: the caller continues, and everything adds
 /// up.
 fn stalled(journal: Journal) {
     let folder = tempfile::tempdir().expect("a folder");

@@ -15,7 +15,7 @@ use probe_sync_time::{Duration, NodeId};
 /// Seconds of the series that are replayed, from here on.
 const SECONDS: usize = 90;
 
-/// The series in ns; None, with a message, where it is absent.
+/// The series in ns; `None`, with a message, if it is absent.
 fn series(name: &str) -> Option<Vec<f64>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/probes").join(name);
     let Ok(text) = std::fs::read_to_string(&path) else {

@@ -76,7 +76,7 @@ fn events(path: &Path) -> Vec<Value> {
     events
 }
 
-/// How many events of each phase a merge leaves, and what it says of the others.
+/// Number of events of each phase that a merge keeps, and its statements about the others.
 fn check(filter: FilterSettings, phases: [(&str, usize); 4], left_out: [u64; 4]) {
     let folder = TempDir::new().expect("a folder");
     let (calibrated, output) = (calibrated(job(folder.path(), 10)), folder.path().join("all.json"));

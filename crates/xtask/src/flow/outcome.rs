@@ -142,7 +142,7 @@ impl Outcome {
         text
     }
 
-    /// What it must show and does not.
+    /// Required results that are missing.
     pub fn problems(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut unless = |holds: bool, problem: String| {

@@ -23,12 +23,12 @@ struct Library {
     needs_gb: f64,
 }
 
-/// An interpreter with JAX; otherwise the reason why there is none, and what to do.
+/// An interpreter with JAX; otherwise why there is none, and what to do.
 pub fn with_jax(root: &Path) -> Result<PathBuf, String> {
     with(root, &LIBRARY_JAX)
 }
 
-/// An interpreter with torch; otherwise the reason why there is none, and what to do.
+/// An interpreter with torch; otherwise why there is none, and what to do.
 pub fn with_torch(root: &Path) -> Result<PathBuf, String> {
     with(root, &LIBRARY_TORCH)
 }

@@ -12,12 +12,12 @@ use super::outcome::{Outcome, milliseconds};
 pub struct Run {
     /// Its conditions.
     pub case: Case,
-    /// What it showed.
+    /// The outcome.
     pub outcome: Result<Outcome, String>,
 }
 
 impl Run {
-    /// What it must show and does not.
+    /// Required results that are missing.
     pub fn problems(&self) -> Vec<String> {
         match &self.outcome {
             Ok(outcome) => outcome.problems(),

@@ -85,5 +85,5 @@ const CHECKS: [(&str, &str); 14] = [
 /// Above the script's own deadline, which is what normally ends it.
 const INSTALL: Duration = Duration::from_secs(300);
 
-/// Several times what the largest takes where nothing else runs.
+/// Several times what the largest takes if nothing else runs.
 const CHECK: Duration = Duration::from_secs(480);

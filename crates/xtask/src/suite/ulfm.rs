@@ -62,7 +62,7 @@ pub fn install(root: &Path) -> Result<(), String> {
     }
 }
 
-/// Ranks of a program on Open MPI 5, which go on when one fails.
+/// Ranks of a program on Open MPI 5, which continue when one fails.
 fn mpirun(root: &Path, ranks: &str) -> Command {
     let folder = root.join(FOLDER);
     let mut command = Command::new(folder.join("bin/mpirun"));

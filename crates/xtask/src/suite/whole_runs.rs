@@ -55,7 +55,7 @@ pub fn judged(runner: &mut Runner, root: &Path, tools: Tools) {
     faults::cell(runner, root);
 }
 
-/// Builds the programs; false where they do not build.
+/// Builds the programs; returns false if that fails.
 fn programs(runner: &mut Runner, root: &Path, tools: Tools) -> bool {
     // With `--tests` the dependencies have the same features as in the tests before, and are not
     // compiled once more.

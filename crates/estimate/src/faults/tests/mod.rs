@@ -34,7 +34,7 @@ struct Change {
     events: Option<fn(u64) -> Events>,
     /// Packets by direction; none are counted without it.
     packets: Option<fn(u64) -> Vec<DirectionCount>>,
-    /// All nodes report their windows, whoever hears them.
+    /// All nodes report their windows, whether or not they are heard.
     all_report: bool,
 }
 
@@ -48,7 +48,7 @@ fn watched(seed: u64, change: Change) -> Vec<Verdict> {
     watched_over(NODES, &pairs, seed, change)
 }
 
-/// All verdicts of a run of so many nodes, joined by these edges.
+/// All verdicts of a run of this many nodes, connected by these edges.
 fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Change) -> Vec<Verdict> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut offsets: Vec<f64> = (0..nodes).map(|_| 1e7 * (random.random::<f64>() - 0.5)).collect();
@@ -131,7 +131,7 @@ fn named(verdicts: &[Verdict]) -> Vec<(FaultKind, Culprit, u64)> {
     faults.map(|fault| (fault.kind, fault.culprit.clone(), fault.began.0)).collect()
 }
 
-/// Who does not go on into which rounds.
+/// Nodes with interrupted clocks, and the rounds before which they are interrupted.
 fn broken_into(verdicts: &[Verdict]) -> Vec<(u32, u64)> {
     let mut all: Vec<(u32, u64)> =
         verdicts.iter().flat_map(|verdict| &verdict.breaks).map(|broken| (broken.node.0, broken.round.0)).collect();

@@ -103,7 +103,8 @@ fn any_round(seed: u64, of_edges: &mut Judged, of_nodes: &mut Judged) {
     judge_nodes(&clocks, &round, &what, of_nodes);
 }
 
-/// Rounds from `first` on until at least so many windows of edges are judged, on so many threads.
+/// Rounds from `first` on until at least this many windows of edges are judged, on this many
+/// threads.
 fn any_rounds(first: u64, windows: usize, threads: u64) {
     let part = |own: u64| {
         let (mut of_edges, mut of_nodes) = (Judged::default(), Judged::default());

@@ -242,7 +242,7 @@ impl Path {
         self.floors[direction] + wait
     }
 
-    /// The exchange that begins at true time `t`; None when it is lost.
+    /// The exchange that begins at true time `t`; `None` if it is lost.
     pub fn exchange(&self, edge: Edge, clocks: [&Clock; 2], t: f64, random: &mut Random) -> Option<Exchange> {
         if random.chance(self.lost[0]) {
             return None;
@@ -270,7 +270,7 @@ impl Path {
     }
 }
 
-/// Who probes whom: a ring, a star or all.
+/// Which nodes probe which: a ring, a star or all pairs.
 pub fn edges(random: &mut Random, nodes: u32) -> Vec<Edge> {
     match random.below(3) {
         0 if nodes > 2 => (0..nodes).map(|node| Edge::new(node, (node + 1) % nodes)).collect(),

@@ -6,7 +6,7 @@ use super::*;
 
 const EPOCH_NS: i64 = 1_795_187_116_632_205_972;
 
-/// A stamp so many ns after the epoch, between readings so many ns before and after it.
+/// A stamp `at_ns` after the epoch, between readings `before_ns` before and `after_ns` after it.
 fn bracket(at_ns: i64, before_ns: i64, after_ns: i64) -> Bracket {
     let at = EPOCH_NS + at_ns;
     Bracket {

@@ -35,7 +35,7 @@ struct Job {
     /// The process of this rank is started again when all communicators are there, and all are made
     /// a second time.
     restarted: Option<u32>,
-    /// Of its first life there is a trace.
+    /// There is a trace of its first life.
     first_life: bool,
 }
 

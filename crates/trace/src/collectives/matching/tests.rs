@@ -6,7 +6,7 @@ use crate::collectives::testing::{
 };
 use crate::model::{CollectiveEvent, Device, Recipients, Replicas};
 
-/// What was paired: (node, event) per operation, and orders; what was not.
+/// The pairs: (node, event) per operation, and orders; and what was not paired.
 #[derive(Debug)]
 struct Found {
     operations: Vec<Vec<(usize, usize)>>,

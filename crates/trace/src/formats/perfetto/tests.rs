@@ -14,7 +14,7 @@ const MONOTONIC: u32 = 3;
 const REALTIME: u32 = 1;
 const MS: u64 = 1_000_000;
 
-/// A trace in the making.
+/// A trace being written.
 #[derive(Clone, Default)]
 struct Made(Vec<u8>);
 
@@ -28,8 +28,8 @@ impl Made {
         self
     }
 
-    /// A snapshot of clocks: which, what they show, in units of so many ns, counting from the last
-    /// time.
+    /// A snapshot of clocks: which, their readings, their unit in ns, and whether they count from
+    /// the last time.
     fn snapshot(self, readings: &[(u32, u64, u64, bool)], trace_clock: Option<u32>) -> Self {
         let mut snapshot = Vec::new();
         for &(clock, value, unit_ns, is_incremental) in readings {

@@ -15,7 +15,7 @@ struct Job {
     steps: usize,
     kept: f64,
     new: f64,
-    /// Rank 0 is so many standard deviations later, in this share of the steps.
+    /// Rank 0 is this many standard deviations later, in this share of the steps.
     late: (f64, f64),
     /// Standard deviation of the clocks' errors, which last for the job, in standard deviations of
     /// lateness.
@@ -76,7 +76,7 @@ impl Job {
         [now, before]
     }
 
-    /// In how many of so many jobs.
+    /// Counts over this many jobs.
     fn times(self, jobs: usize, seed: u64) -> [usize; 2] {
         let mut draws = Draws(seed);
         let mut times = [0; 2];
@@ -90,12 +90,12 @@ impl Job {
 
 const ALIKE: Job = Job { ranks: 2, per_host: 1, steps: 100, kept: 0.0, new: 0.0, late: (0.0, 0.0), clocks: 0.0 };
 
-/// At most 1 % of so many jobs name somebody.
+/// At most 1 % of this many jobs name a rank.
 fn names_nobody(job: Job, jobs: usize) {
     names_at_most(job, jobs, 1);
 }
 
-/// At most so many per cent of so many jobs name somebody.
+/// At most `per_cent` per cent of this many jobs name a rank.
 fn names_at_most(job: Job, jobs: usize, per_cent: usize) {
     let Job { ranks, per_host, steps, kept, new, clocks, .. } = job;
     let [now, before] = job.times(jobs, 1 + ranks as u64);
@@ -239,9 +239,9 @@ fn power_is_four_fifths_of_that_without_dependence() {
     }
 }
 
-/// Of so many jobs: those in which a pair of clocks is off by more than 3σ, and those in which a
-/// name is wrong. In no other job is a name wrong, or is a rank last less often than it is counted,
-/// or more often than with its ties.
+/// Over this many jobs: the number in which a pair of clocks is off by more than 3σ, and the number
+/// with a wrong name. In no other job is a name wrong, or is a rank last less often than it is
+/// counted, or more often than with its ties.
 fn jobs_with_wrong_names(ranks: usize, jobs: usize) -> [usize; 2] {
     let mut draws = Draws(3);
     let (mut off, mut wrong) = (0, 0);

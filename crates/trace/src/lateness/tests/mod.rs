@@ -31,7 +31,7 @@ fn judged(order: &Order, arrivals: &[Arrival]) -> Judged {
     judge(&waits_of(order, arrivals), arrivals)
 }
 
-/// Who is named, who is tied, lead, spread and transfer, µs.
+/// The named rank, the tied ones, lead, spread and transfer, µs.
 fn check(order: &Order, starts_us: &[i64], sigma_us: f64, expected: (Option<usize>, &[usize], [i64; 3])) {
     let found = judged(order, &arrivals(starts_us, sigma_us, 1000));
     let times = [found.lead_ns, found.spread_ns, found.transfer_ns].map(|time| time / 1000);

@@ -54,7 +54,8 @@ fn open(folder: &tempfile::TempDir) -> Otf2 {
     Otf2::open(folder.path(), "traces", &Meta::default()).expect("an archive")
 }
 
-/// Lines of `otf2-print` with these words first, their spaces made one; None where it is not here.
+/// Lines of `otf2-print` that begin with these words, with repeated spaces collapsed; `None` if it
+/// is not installed.
 fn printed(folder: &tempfile::TempDir, flags: &[&str], kinds: &[&str]) -> Option<Vec<String>> {
     let done = Command::new("otf2-print").args(flags).arg(folder.path().join("traces.otf2")).output().ok();
     let Some(done) = done else {

@@ -19,7 +19,7 @@ use super::rewrite::rewrite;
 use super::*;
 use crate::model::{CollectiveKind, Instance, Picoseconds};
 
-/// The real traces; `None`, with a message, where they are not at hand.
+/// The real traces; `None`, with a message, if they are missing.
 fn data() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/torch");
     let found = folder.is_dir();

@@ -21,7 +21,7 @@ fn events(document: &Value) -> Vec<Value> {
     document["traceEvents"].as_array().expect("events").clone()
 }
 
-/// All commands leave out the event and keep the others; what is said of it.
+/// All commands omit the event and keep the others; `note` is the message.
 fn check_left_out(odd: &str, note: &str) {
     let folder = tempfile::tempdir().unwrap();
     let [good, input, output] = ["good.json", "in.json", "out.json"].map(|name| folder.path().join(name));

@@ -20,7 +20,7 @@ use super::*;
 use crate::model::Picoseconds;
 use crate::shared_sets::folder;
 
-/// The databases of a shared set; none, with a message, where they are not at hand.
+/// The databases of a shared set; none, with a message, if they are missing.
 fn shared(set: &str) -> Vec<PathBuf> {
     let Some(folder) = folder(&format!("rocpd/{set}")) else { return Vec::new() };
     let entries = std::fs::read_dir(folder).expect("a folder");
@@ -156,7 +156,7 @@ impl Content {
     }
 }
 
-/// A map that makes every time later by so many nanoseconds.
+/// A map that makes every time later by `by` ns.
 fn later(by: i64) -> impl FnMut(Picoseconds) -> Picoseconds {
     move |time| time + Picoseconds::from(by) * 1000
 }
