@@ -17,7 +17,7 @@ struct Job {
     ranks: usize,
     per_host: usize,
     steps: usize,
-    /// The number of ranks, from the first on, that sleep this long in every n-th step.
+    /// First rank and number of ranks that sleep 5 ms, and the interval in steps at which they do.
     late: Option<(usize, usize, usize)>,
 }
 

@@ -76,7 +76,7 @@ impl Job {
         [now, before]
     }
 
-    /// Counts over this many jobs.
+    /// How many of `jobs` jobs name a member, by the present test and by the earlier one.
     fn times(self, jobs: usize, seed: u64) -> [usize; 2] {
         let mut draws = Draws(seed);
         let mut times = [0; 2];
