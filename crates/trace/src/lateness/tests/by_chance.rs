@@ -61,7 +61,7 @@ impl Job {
         (held, clocks)
     }
 
-    /// Whether anybody is named, and whether that was so before dependence and ties were counted.
+    /// Whether a member is named, and whether one was before dependence and ties were counted.
     fn named(self, draws: &mut Draws) -> [bool; 2] {
         let (held, _) = self.held(draws);
         let ranks = Ranks {
