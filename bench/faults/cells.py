@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The cells of the fault matrix: what is done to which rank, and what must hold then.
 
-Place in the flow: `run.py` asks for the fields of a cell's line; `ranks.py` starts and hurts processes.
-What it does not do: judge how long anything took. The time is in the table; a fault must be named before the run ends.
+`run.py` asks for the fields of a cell's line; `ranks.py` starts and hurts processes.
+It does not judge how long anything took. The time is in the table; a fault must be named before the run ends.
 """
 
 import dataclasses

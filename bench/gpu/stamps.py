@@ -3,7 +3,7 @@
     python bench/gpu/run.py FOLDER stamps        # on the machine with the GPU
     python bench/gpu/stamps.py judge FOLDER      # anywhere
 
-Place in the flow: run.py starts four processes on one GPU and clock.cu beside them. Each profiles kernels that write the timer down first thing, for ten
+run.py starts four processes on one GPU and clock.cu beside them. Each profiles kernels that write the timer down first thing, for ten
 seconds. The timer is the GPU's, so it is the same in all processes; clock.cu says what the system clock shows at the same time. `judge` prints, for each process,
 by how much its kernels read the timer later than the profiler says that they began. What differs between processes of one GPU is the profiler's error.
 """

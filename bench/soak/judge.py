@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What a soak must satisfy, from its files and what was done to it.
 
-Place in the flow: `run.py` hurts ranks, writes down what it did and saw, and asks here. `python3 bench/soak/judge.py FOLDER` judges the same files again.
-What it does not do: start or stop anything.
+`run.py` hurts ranks, writes down what it did and saw, and asks here. `python3 bench/soak/judge.py FOLDER` judges the same files again.
+It does not start or stop anything.
 """
 
 import json
