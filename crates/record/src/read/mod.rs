@@ -163,6 +163,7 @@ impl Recording {
     }
 
     /// Its file, where it has one.
+    #[cfg(feature = "export")]
     pub(crate) fn path(&self) -> Option<&Path> {
         self.source.path()
     }

@@ -48,6 +48,7 @@ impl Source {
     }
 
     /// Its file's name.
+    #[cfg(feature = "export")]
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(_, path) | Self::Held(.., path) => Some(path),
