@@ -62,7 +62,7 @@ impl Phc {
         let mut widest_ns = 0;
         for taken in 0..START_POINTS {
             if taken > 0 {
-                std::thread::sleep(std::time::Duration::from_nanos(PERIOD.as_ns().unsigned_abs()));
+                std::thread::sleep(PERIOD.to_std());
             }
             phc.sampled = MonotonicClock.now();
             let point = phc.sample()?;

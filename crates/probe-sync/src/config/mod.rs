@@ -171,7 +171,7 @@ impl Config {
 
     /// After how long a group over TCP begins with the ranks that have come.
     pub fn begin_after(&self) -> Option<StdDuration> {
-        self.start_timeout.map(|limit| StdDuration::from_nanos(limit.as_ns().unsigned_abs()))
+        self.start_timeout.map(Duration::to_std)
     }
 
     /// Whether the ranks are in regions, each a run of its own ([`crate::Regions`]).

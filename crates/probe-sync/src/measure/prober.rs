@@ -333,7 +333,7 @@ fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Er
 
 /// How long a node lets its exchanges end, once probing has stopped.
 pub fn end_limit(exchange_timeout: Duration) -> StdDuration {
-    END_LIMIT_MIN.max(2 * StdDuration::from_nanos(exchange_timeout.as_ns().unsigned_abs()))
+    END_LIMIT_MIN.max(2 * exchange_timeout.to_std())
 }
 
 /// Where a rank's bursts lie among those of its host.

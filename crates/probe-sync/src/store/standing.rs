@@ -187,7 +187,7 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let rounds = rounds(&newest(&directory.join("global_windows.jsonl")))?;
     let decided = rounds.first().filter(|round| round.round_id == last.round_id);
     let age = SystemTime::now().duration_since(written).unwrap_or_default();
-    let window = Duration::from_nanos(u64::try_from((last.window_end - last.window_start).as_ns()).unwrap_or(0));
+    let window = (last.window_end - last.window_start).to_std();
     let next = decided.and_then(|round| u64::try_from(round.decision.next_window.as_ns()).ok());
     let next = next.filter(|ns| *ns > 0).map_or(window, Duration::from_nanos);
     let is_paused = decided.is_some_and(|round| round.decision.paused);
