@@ -23,6 +23,8 @@ pub struct Page {
     pub(crate) notes: Vec<String>,
     /// Faults in sentences.
     pub(crate) faults: Vec<String>,
+    /// Who was late while the job ran, in sentences.
+    pub(crate) late: Vec<String>,
     /// Cost, and other lists.
     pub(crate) tables: Vec<Table>,
     /// What the charts draw.

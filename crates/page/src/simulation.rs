@@ -99,6 +99,7 @@ impl Simulated {
             verdict,
             notes: Vec::new(),
             faults: Vec::new(),
+            late: Vec::new(),
             tables: self.tables,
             data: Data {
                 schema: SCHEMA,

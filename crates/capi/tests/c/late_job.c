@@ -1,7 +1,9 @@
 /*
  * late_job.c: a plain MPI program that knows nothing of probe_sync. Rank 2 is 10 ms late in every third step.
  *
- *     late_job SECONDS
+ *     late_job SECONDS [FROM UNTIL]
+ *
+ * Seconds since the start; without FROM and UNTIL it is late all the time. Rank 0 prints when the first step began, ns since 1970.
  *
  * Beside the all-reduce of every step, even and odd ranks meet in barriers of communicators of their own.
  */
@@ -21,7 +23,10 @@ static void rest(long ms)
 int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 1.0;
+    double from = argc > 3 ? atof(argv[2]) : 0.0;
+    double until = argc > 3 ? atof(argv[3]) : seconds;
     double begun;
+    struct timespec now;
     double sum = 0.0;
     int rank = 0;
     int more = 1;
@@ -31,11 +36,14 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    MPI_Barrier(MPI_COMM_WORLD);
+    clock_gettime(CLOCK_REALTIME, &now);
     begun = MPI_Wtime();
     for (step = 0; more; step++) {
         double own = 1.0;
+        double since = MPI_Wtime() - begun;
         rest(20);
-        if (rank == 2 && step % 3 == 0) {
+        if (rank == 2 && step % 3 == 0 && from <= since && since < until) {
             rest(10);
         }
         MPI_Allreduce(&own, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
@@ -47,7 +55,7 @@ int main(int argc, char **argv)
     }
     MPI_Comm_free(&half);
     if (rank == 0) {
-        printf("%ld steps, sum %.0f\n", step, sum);
+        printf("%ld steps from %lld, sum %.0f\n", step, (long long)now.tv_sec * 1000000000 + now.tv_nsec, sum);
     }
     MPI_Finalize();
     return 0;

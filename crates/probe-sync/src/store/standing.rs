@@ -216,14 +216,26 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
 /// written, and since.
 fn late(folder: &Path) -> LateStanding {
     let Ok(file) = open_regular(&newest(&folder.join(LATE_FILE))) else { return LateStanding::default() };
-    let lines: Vec<LateRecord> = last_lines(&file, |_| false).unwrap_or_default();
-    let written_ns = lines.first().map_or(0, |last| last.at_ns);
-    let mut standing = LateStanding::after(lines.into_iter().rev());
+    let lines = records(&file);
+    let written_ns = lines.last().map_or(0, |last| last.at_ns);
+    let mut standing = LateStanding::after(lines);
     let written = file.metadata().and_then(|metadata| metadata.modified());
     let since = written.ok().and_then(|written| SystemTime::now().duration_since(written).ok()).unwrap_or_default();
     let now_ns = written_ns.saturating_add(i64::try_from(since.as_nanos()).unwrap_or(0));
     standing.waiting.iter_mut().for_each(|wait| wait.waited_ns = wait.waited_ns.max(now_ns - wait.since_ns));
     standing
+}
+
+/// The lines of a run's `late.jsonl`, oldest first; of a long file those at its end, and none where
+/// there is no such file.
+pub fn late_records(folder: &Path) -> Vec<LateRecord> {
+    open_regular(&newest(&folder.join(LATE_FILE))).map_or_else(|_| Vec::new(), |file| records(&file))
+}
+
+fn records(file: &File) -> Vec<LateRecord> {
+    let mut lines = last_lines(file, |_| false).unwrap_or_default();
+    lines.reverse();
+    lines
 }
 
 /// Refuses a directory that is no run's.
