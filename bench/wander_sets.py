@@ -131,7 +131,8 @@ def write_offsets(directory, clocks, start_ns, end_ns):
         for node, clock in enumerate(clocks):
             instants = set(range(start_ns, end_ns, GRID_NS)) | {end_ns}
             if clock.p["step_ns"]:
-                # The last nanosecond before the jump and the first after it: no line may be drawn through a jump.
+                # The last nanosecond before the jump and the first after it: no line may be drawn
+                # through a jump.
                 at = clock.p["t0_ns"] + clock.p["step_at_ns"]
                 instants |= {at - 1, at}
             for t in sorted(instants):

@@ -18,7 +18,8 @@ import time
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.internal import api_implementation
 
-# Message: fields as (name, number, type, repeated). Only what is rewritten is named; the runtime keeps the rest as unknown.
+# Message: fields as (name, number, type, repeated). Only what is rewritten is named; the runtime
+# keeps the rest as unknown.
 MESSAGES = {
     "Space": [("planes", 1, "Plane", True)],
     "Plane": [("lines", 3, "Line", True), ("event_metadata", 4, "Entry", True), ("stat_metadata", 5, "Entry", True)],

@@ -21,7 +21,8 @@ import sys
 import time
 
 DEADLINE_S = 90
-# Steps per second of traced time, about; the rest of a step's time is work and waiting for the others.
+# Steps per second of traced time, about; the rest of a step's time is work and waiting for the
+# others.
 PAUSE_S = 0.03
 
 

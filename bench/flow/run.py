@@ -36,7 +36,8 @@ AROUND_STEP_NS = 2 * 4 * RANKS * 800_000
 PREPARATION_S = 120
 # No time of an aligned trace may be further from the true one, ns; nothing is asked about a step.
 BARS_NS = {"constant": 100, "sinusoid": 200, "steps": 300}
-# The times of `steps` do not tell before from after about a step; there the stated uncertainty says so.
+# The times of `steps` do not tell before from after about a step; there the stated uncertainty says
+# so.
 MAY_BREAK = ("steps",)
 
 

@@ -53,7 +53,8 @@ def judge(folder):
     half_ns = statistics.median((after - before) / 2 for before, _, after in clock)
     print(f"clock.cu: {len(clock)} readings, the system clock within {half_ns:.0f} ns (median)")
     base = clock[0][1]
-    # What the system clock is ahead of the timer, on a line between two neighbours: differences, exact enough in a float.
+    # What the system clock is ahead of the timer, on a line between two neighbours: differences,
+    # exact enough in a float.
     at, ahead = [gpu - base for _, gpu, _ in clock], [before + (after - before) // 2 - gpu for before, gpu, after in clock]
 
     def system_ns(gpu):

@@ -53,7 +53,8 @@ def tree(folder, trace, base_ns=0):
     answer = json.loads(done.stdout)
     cells = answer["tree"]
     names, starts, lengths, depths = (cells[column::4] for column in range(4))
-    # Of what begins where another event without length begins, JSON cannot say whether it is within it.
+    # Of what begins where another event without length begins, JSON cannot say whether it is within
+    # it.
     depths = (depth if length != "0" else None for length, depth in zip(lengths, depths, strict=True))
     return collections.Counter(zip(names, (int(start) + base_ns for start in starts), lengths, depths, strict=True)), answer["errors"]
 

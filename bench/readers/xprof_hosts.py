@@ -31,7 +31,8 @@ def converted(paths, tool):
     from xprof.convert import raw_to_tool_data
 
     options = {"tqx": "", "use_saved_result": False, "host": "", "trace_viewer_options": {}}
-    # The converter writes a line of log per stage to file descriptor 2, past Python; a refusal comes as an exception.
+    # The converter writes a line of log per stage to file descriptor 2, past Python; a refusal
+    # comes as an exception.
     kept, silent = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 2)
     try:

@@ -1,16 +1,20 @@
 /*
- * probe_sync_pmpi.c: finds which rank of an MPI program is late, without changing or recompiling the program.
+ * probe_sync_pmpi.c: finds which rank of an MPI program is late, without changing or recompiling
+ * the program.
  *
  *     mpicc -shared -fPIC probe_sync_pmpi.c -o libprobe_sync_pmpi.so $(pkg-config --cflags --libs probe_sync)
  *     mpirun -n 64 -x LD_PRELOAD=$PWD/libprobe_sync_pmpi.so -x PROBE_SYNC_OUT=run ./program
  *     probe_sync status run
  *
- * It uses the MPI profiling interface: MPI_Init starts a session, MPI_Finalize stops it, and each blocking collective in which every member waits for
- * every other says that this rank arrives (ps_arrive), then calls the real function. Settings come from the environment (PROBE_SYNC_WINDOW and so on).
- * Nonblocking collectives, collectives with a root and calls from Fortran, which most MPI libraries do not route through the C functions, are not seen.
+ * It uses the MPI profiling interface: MPI_Init starts a session, MPI_Finalize stops it, and each
+ * blocking collective in which every member waits for every other says that this rank arrives
+ * (ps_arrive), then calls the real function. Settings come from the environment (PROBE_SYNC_WINDOW
+ * and so on). Nonblocking collectives, collectives with a root and calls from Fortran, which most
+ * MPI libraries do not route through the C functions, are not seen.
  *
- * A session that cannot start is reported once, and the job runs without it. The first collective of a communicator other than MPI_COMM_WORLD sends one
- * small broadcast, so that all members use the same name for it.
+ * A session that cannot start is reported once, and the job runs without it. The first collective
+ * of a communicator other than MPI_COMM_WORLD sends one small broadcast, so that all members use
+ * the same name for it.
  */
 #define _POSIX_C_SOURCE 200809L
 

@@ -1,11 +1,14 @@
 /*
- * late_job.c: a plain MPI program that knows nothing of probe_sync. Rank 2 is 10 ms late in every third step.
+ * late_job.c: a plain MPI program that knows nothing of probe_sync. Rank 2 is 10 ms late in every
+ * third step.
  *
  *     late_job SECONDS [FROM UNTIL]
  *
- * Seconds since the start; without FROM and UNTIL it is late all the time. Rank 0 prints when the first step began, ns since 1970.
+ * Seconds since the start; without FROM and UNTIL it is late all the time. Rank 0 prints when the
+ * first step began, ns since 1970.
  *
- * Beside the all-reduce of every step, even and odd ranks meet in barriers of communicators of their own.
+ * Beside the all-reduce of every step, even and odd ranks meet in barriers of communicators of
+ * their own.
  */
 #define _POSIX_C_SOURCE 200809L
 
