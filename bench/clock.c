@@ -1,5 +1,6 @@
 /*
- * What a reading of the global clock costs a C program, through libprobe_sync.so, beside clock_gettime().
+ * What a reading of the global clock costs a C program, through libprobe_sync.so, beside
+ * clock_gettime().
  *
  *     cc -O2 bench/clock.c -o clock_bench $(pkg-config --cflags --libs probe_sync) && ./clock_bench
  *

@@ -4,7 +4,7 @@
     cargo bench -p probe-sync-estimate --bench graphcalc -- --out FOLDER
     python3 bench/graphcalc.py FOLDER          (needs numpy and scipy)
 
-What it does not do: build the systems or judge the result; it prints one table.
+It does not build the systems or judge the result; it prints one table.
 """
 
 import pathlib

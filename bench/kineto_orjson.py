@@ -3,12 +3,12 @@
 
     python3 bench/kineto_orjson.py INPUT.json OUTPUT.json
 
-Place in the flow: beside it; `cargo bench -p probe-sync-trace --bench kineto -- --python python3` runs it on the same file in
+`cargo bench -p probe-sync-trace --bench kineto -- --python python3` runs it on the same file in
 the same minute. It does what a script of a user would: parse the whole file, put `ts` and the end of each event through one
 straight line, write the whole file. Prints MB/s of input and the peak of resident memory.
 
-Needs the `orjson` package. What it does not do: exact decimals (it computes in floating point, so the base must stay apart),
-strings that are no UTF-8, knots, steps, anything that a correct alignment needs beyond this.
+Needs the `orjson` package. It does not handle exact decimals (it computes in floating point, so the base must stay apart),
+strings that are not UTF-8, knots, steps, or anything that a correct alignment needs beyond this.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A node's made clock: what it shows at any true time, and back.
 
-Place in the flow: imported by wander_sets.py and by flow/bend.py. The parameters are those of a truth.json, ours or a
-recorded set's; times are integers in picoseconds. What it does not do: draw parameters; touch traces.
+Imported by wander_sets.py and by flow/bend.py. The parameters are those of a truth.json, ours or a
+recorded set's; times are integers in picoseconds. It does not draw parameters or touch traces.
 """
 
 import math

@@ -3,9 +3,9 @@
 
     python bench/perfetto_builder.py [SLICES]
 
-Place in the flow: the peer of `cargo bench -p probe-sync-trace --bench write`; needs `pip install perfetto`. It is used as its
+The peer of `cargo bench -p probe-sync-trace --bench write`; needs `pip install perfetto`. It is used as its
 documentation shows: a packet for each begin and each end, with the name and the time in full.
-What it does not do: write a file.
+It does not write a file.
 """
 
 import sys

@@ -3,8 +3,8 @@
 
     python3 bench/record_rounds.py [PROGRAM [PAIRS]]
 
-Place in the flow: run by hand, after `cargo build --release --bin probe_sync`; bench/LOG.md has figures. Of each pair the ratios with to without are taken: of the time that a round lasts, of the
-median time from a window's end to its solved round, and of the processor time of all ranks; printed are the medians of both and of the ratios, and their quartiles. What it does not do: judge: a busy machine
+Run by hand, after `cargo build --release --bin probe_sync`; bench/LOG.md has figures. Of each pair the ratios with to without are taken: of the time that a round lasts, of the
+median time from a window's end to its solved round, and of the processor time of all ranks; printed are the medians of both and of the ratios, and their quartiles. It does not judge: a busy machine
 scatters by more than what is asked.
 """
 

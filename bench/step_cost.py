@@ -8,7 +8,7 @@ Blocks of S seconds go in pairs, one measuring and one paused, in an order drawn
 of its blocks' median step times. Printed are the median ratio of all pairs and its 95 % interval by order statistics, which assumes nothing of how noise is spread.
 `--null` pauses in both blocks: what the method says where there is nothing to see.
 
-What it does not do: assert; a shared machine may say anything.
+It does not assert; a shared machine may say anything.
 """
 
 import argparse

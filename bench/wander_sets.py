@@ -3,7 +3,7 @@
 
     python3 bench/wander_sets.py --data ../shared/data --out /tmp/sets [--seed 1] [--timeline line|realtime]
 
-Place in the flow: beside it. `probe_sync align`, `merge` and `check` are tried on these sets; nothing imports this file.
+`probe_sync align`, `merge` and `check` are tried on these sets; nothing imports this file.
 The events are real: they come from the recorded sets jax/b and torch/b, whose true times are known. Only the clocks are
 made: each node but node 0 (the reference, which shows the true time) gets a clock
 
@@ -25,7 +25,7 @@ drawn from the seed, and everything that a node's clock shows is restated by it:
 The true time of an event is found by turning its set's own clock around; markers keep the delay that the profiler had.
 What a map must achieve: taking R for REALTIME leaves collectives that end before a peer has begun; the markers repair it.
 
-Equal seeds give equal bytes. Needs Python 3.9 or later and the files beside it. What it does not do: check causality (that is
+Equal seeds give equal bytes. Needs Python 3.9 or later and the files beside it. It does not check causality (that is
 `probe_sync check`), make rocpd sets.
 """
 
@@ -131,7 +131,8 @@ def write_offsets(directory, clocks, start_ns, end_ns):
         for node, clock in enumerate(clocks):
             instants = set(range(start_ns, end_ns, GRID_NS)) | {end_ns}
             if clock.p["step_ns"]:
-                # The last nanosecond before the jump and the first after it: no line may be drawn through a jump.
+                # The last nanosecond before the jump and the first after it: no line may be drawn
+                # through a jump.
                 at = clock.p["t0_ns"] + clock.p["step_at_ns"]
                 instants |= {at - 1, at}
             for t in sorted(instants):

@@ -1,10 +1,10 @@
 """XSpace files (`*.xplane.pb`) with every time restated, for made clocks.
 
-Place in the flow: imported by wander_sets.py and by flow/bend.py, which lay clocks of known error over recorded traces. It
+Imported by wander_sets.py and by flow/bend.py, which lay clocks of known error over recorded traces. It
 shares nothing with the Rust code that takes such errors out again, so that neither hides the other's mistakes. Times are
 integers in picoseconds. The protobuf is taken apart only as far as times lie; all other fields are carried as they are.
 
-What it does not do: know clocks (made_clock.py); read files larger than memory.
+It does not know clocks (made_clock.py) or read files larger than memory.
 """
 
 PS = 1000  # picoseconds in a nanosecond

@@ -3,7 +3,7 @@
 
     python3 bench/xspace_upb.py INPUT.xplane.pb OUTPUT.xplane.pb
 
-Place in the flow: beside it; `cargo bench -p probe-sync-trace --bench xspace -- --python python3` runs it on the same file
+`cargo bench -p probe-sync-trace --bench xspace -- --python python3` runs it on the same file
 in the same minute. It does what a script of a user would: parse the whole file, put start and end of each event through
 one straight line, write the whole file. Prints MB/s of input and the peak of resident memory.
 
@@ -18,7 +18,8 @@ import time
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.internal import api_implementation
 
-# Message: fields as (name, number, type, repeated). Only what is rewritten is named; the runtime keeps the rest as unknown.
+# Message: fields as (name, number, type, repeated). Only what is rewritten is named; the runtime
+# keeps the rest as unknown.
 MESSAGES = {
     "Space": [("planes", 1, "Plane", True)],
     "Plane": [("lines", 3, "Line", True), ("event_metadata", 4, "Entry", True), ("stat_metadata", 5, "Entry", True)],

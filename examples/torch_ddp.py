@@ -24,12 +24,16 @@ def main(folder: str, settings: dict[str, str]) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     merge = "inject_skew" not in settings
     handler = probe_sync.torch.trace_handler(folder, merge=merge, **settings)
+    # Finds which rank is late while the job runs: `probe_sync status FOLDER/probe_sync_run`, or
+    # watch.verdict().
+    watch = probe_sync.torch.watch()
     with probe_sync.torch.profile(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=handler) as profiler:
         for _ in range(STEPS):
             optimizer.zero_grad()
             model(torch.randn(64, 256)).square().mean().backward()
             optimizer.step()
             profiler.step()
+    watch.stop()
     dist.destroy_process_group()
 
 

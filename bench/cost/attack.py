@@ -14,7 +14,7 @@ from the addresses of the run's own nodes (raw sockets: needs root), so that not
 Prints per kind the rate, the processor time of the attacked processes above their own, and after the run what was counted by kind and
 whether any offset left its bounds. Ends with status 1 when one did, or when the cost is above `--cost-max`.
 
-What it does not do: guess the key, or attack anything but the run that it started.
+It does not guess the key, or attack anything but the run that it started.
 """
 
 import argparse

@@ -14,7 +14,7 @@ The job runs all the time. Blocks without a run, with defaults and with `--fixed
 before its block begins, so that the first dense seconds of the defaults are not in it (`--settle 0` puts them in). Prints the median
 and the quartiles of each block's throughput as a share of the mean of the two blocks without a run around it.
 
-What it does not do: judge. It is for a quiet machine.
+It does not judge. It is for a quiet machine.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 A third of the connections says nothing, a third says one byte at a time, a third says garbage and comes again; whoever is closed comes again. Nobody waits for another: connections are begun
 together. Over UDP: random packets of the size of a probe, to all addresses in turn. At the end a line of JSON says what came of it: "reached", how many clients had a connection; "standing", the median over time of those that had
-one; or "sent", packets. Place in the flow: `listeners.py` starts it on a host that has no rank.
-What it does not do: know the run's key.
+one; or "sent", packets. `listeners.py` starts it on a host that has no rank.
+It does not know the run's key.
 """
 
 import errno

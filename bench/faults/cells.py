@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The cells of the fault matrix: what is done to which rank, and what must hold then.
 
-Place in the flow: `run.py` asks for the fields of a cell's line; `ranks.py` starts and hurts processes.
-What it does not do: judge how long anything took. The time is in the table; a fault must be named before the run ends.
+`run.py` asks for the fields of a cell's line; `ranks.py` starts and hurts processes.
+It does not judge how long anything took. The time is in the table; a fault must be named before the run ends.
 """
 
 import dataclasses
@@ -370,7 +370,8 @@ def wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports):
     if must in ("kept", "disk") and named:
         wrong.append(f"rank(s) {sorted(named)} were left out")
     bad = {rank: status for rank, status in healthy.items() if status != 0}
-    # Over MPI mpirun itself says with its status that a process was killed; ranks that go on end well. A rank that wakes, and without which they have gone on, ends with 1.
+    # Over MPI mpirun itself says with its status that a process was killed; ranks that go on end
+    # well. A rank that wakes, and without which they have gone on, ends with 1.
     if not tcp and must == "named" and "SIGCONT" in cell.name:
         bad = {} if bad == {0: 1} else {"mpirun": healthy[0]}
     if must in ("named", "kept", "either") and bad:

@@ -9,7 +9,7 @@ the nodes; given are medians over rounds, and the median of the ratios of each b
 FOLDER gets `listeners.md` and `listeners.json`. The exit status is 1 when a round takes more than a tenth longer, a rank was lost, or fewer than half of the clients had a connection (of the packets: were sent) in any block, so that
 they show nothing; 77 where namespaces are not permitted. How many connections stand at a time is the listener's choice. Where nobody is heard before rank 0 is lost the kernel's queue is full
 after the first block, and stays so.
-What it does not do: fill the machine's cores or its network, which delays anything; the clients have a niceness of 10.
+It does not fill the machine's cores or its network, which delays anything; the clients have a niceness of 10.
 """
 
 import argparse

@@ -4,9 +4,9 @@
     ip netns exec HOST python3 proxy.py PORT
 
 SIGUSR1: the next bytes that each connection carries away from this host have one bit flipped. The kernel knows where a redirected connection was going
-(SO_ORIGINAL_DST); the proxy's own sockets carry mark 7, by which nft leaves them alone. Place in the flow: `run.py` starts it for the cell of corrupt frames. A proxy, not the
+(SO_ORIGINAL_DST); the proxy's own sockets carry mark 7, by which nft leaves them alone. `run.py` starts it for the cell of corrupt frames. A proxy, not the
 network emulator, because the kernel's checksums would drop what that corrupts.
-What it does not do: know frames.
+It does not know frames.
 """
 
 import signal

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Starts the ranks of one cell over one way of talking, hurts them, and reads what they said.
 
-Place in the flow: `cells.py` says what is done to whom; this does it. The hosts are made once for each way of talking and used by its cells one after the other.
-What it does not do: judge.
+`cells.py` says what is done to whom; this does it. The hosts are made once for each way of talking and used by its cells one after the other.
+It does not judge.
 """
 
 import os

@@ -11,7 +11,7 @@
 Clocks are virtual, so the truth is known. Per cell: seconds from the fault to the first line of a log that names it, who was named, rounds lost beyond the one in flight, exit
 statuses, whether all files can be read and `probe_sync solve --windows` solves them again, and whether a true offset left its hard interval.
 FOLDER gets `faults.md`, `faults.csv`, `faults.json`, and each cell's logs and files. The exit status is 1 when a cell does not do as it must, 77 where namespaces are not permitted or nft is missing.
-What it does not do: build the programs.
+It does not build the programs.
 """
 
 import argparse

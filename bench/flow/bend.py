@@ -3,12 +3,12 @@
 
     python bend.py TRUTH_JSON OUTPUT_FOLDER rank0.xplane.pb rank1.xplane.pb …
 
-Place in the flow: `cargo xtask flow` calls it after the job. All ranks ran on one machine, so the recorded times are the
+`cargo xtask flow` calls it after the job. All ranks ran on one machine, so the recorded times are the
 true ones, t. The run of `probe_sync` beside the job measured virtual clocks, which its truth.json states; trace k becomes
 what node k's profiler would have written under its own: node_k(t) in place of t, to the picosecond. Without virtual clocks
 all nodes of one machine agree, and there would be nothing to align.
 
-It shares no code with what `probe_sync align` does afterwards. What it does not do: judge (judge.py).
+It shares no code with what `probe_sync align` does afterwards. It does not judge (judge.py).
 """
 
 import json

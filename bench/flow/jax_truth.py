@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares every time of aligned JAX traces with the true one: jax_truth.py ORIGINAL_FOLDER ALIGNED_FOLDER
 
-Place in the flow: after `examples/jax_distributed.py`, bend.py and an alignment; the reader is JAX's own, in whole ns. Prints a line of JSON.
-What it does not do: decide what is good enough.
+Runs after `examples/jax_distributed.py`, bend.py and an alignment; the reader is JAX's own, in whole ns. Prints a line of JSON.
+It does not decide what is good enough.
 """
 
 import pathlib

@@ -3,7 +3,7 @@
 
     python job.py RANK RANKS PORT FOLDER
 
-Place in the flow: `cargo xtask flow` starts it once per rank, beside `probe_sync run`; it knows nothing of clocks. Each rank
+`cargo xtask flow` starts it once per rank, beside `probe_sync run`; it knows nothing of clocks. Each rank
 is a process of `jax.distributed` with one CPU device, joined to the others by gloo over loopback. A step is some work, of
 another length on every rank, then four collectives (all_reduce, all_gather, reduce_scatter, all_to_all).
 
@@ -11,7 +11,7 @@ It compiles, then leaves FOLDER/rankR.ready. When FOLDER/go.json says from when 
 traces steps for that long and leaves FOLDER/rankR.xplane.pb. The ranks agree by a collective on the last step, so that none
 waits for one that has left. All waiting is bounded by `DEADLINE_S`; whoever starts this ends it after that too.
 
-What it does not do: use the network beyond loopback, or bend any time.
+It does not use the network beyond loopback, or bend any time.
 """
 
 import json
@@ -21,7 +21,8 @@ import sys
 import time
 
 DEADLINE_S = 90
-# Steps per second of traced time, about; the rest of a step's time is work and waiting for the others.
+# Steps per second of traced time, about; the rest of a step's time is work and waiting for the
+# others.
 PAUSE_S = 0.03
 
 

@@ -3,7 +3,7 @@
 
     python judge.py FOLDER AROUND_STEP_NS WINDOW_NS JUDGED_JSON
 
-Place in the flow: the last step of `cargo xtask flow`. FOLDER holds rankK.xplane.pb as the profiler wrote them (true times:
+The last step of `cargo xtask flow`. FOLDER holds rankK.xplane.pb as the profiler wrote them (true times:
 one machine ran all ranks, and node 0 shows the true time), recorded/ (bend.py's), aligned/ (those that `probe_sync align`
 wrote from them) and run/. The reader is JAX's own, `jax.profiler.ProfileData`: neither bend.py's nor ours.
 
@@ -14,7 +14,7 @@ stated uncertainty + 100 ns. The result also holds the collectives of one step a
 for the picture.
 JAX's reader gives starts and durations in whole ns, cut off: an error is known to 2 ns.
 
-What it does not do: decide what is good enough (xtask does); match collectives (`probe_sync check` does).
+It does not decide what is good enough (xtask does) or match collectives (`probe_sync check` does).
 """
 
 import json

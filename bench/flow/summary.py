@@ -1,6 +1,6 @@
 """What is said of the errors of a trace's times.
 
-Place in the flow: at the end of jax_truth.py and torch_truth.py. What it does not do: decide what is good enough.
+The last step of jax_truth.py and torch_truth.py. It does not decide what is good enough.
 """
 
 import json

@@ -4,11 +4,11 @@
     python torch_truth.py bend  TRUTH_JSON OUTPUT_FOLDER rank0.….json.gz rank1.….json.gz …
     python torch_truth.py judge ORIGINAL_FOLDER ALIGNED_FOLDER NAME …
 
-Place in the flow: after `examples/torch_ddp.py FOLDER inject_skew=7`. All ranks ran on one machine, so the recorded times are the true ones; trace k
+Runs after `examples/torch_ddp.py FOLDER inject_skew=7`. All ranks ran on one machine, so the recorded times are the true ones; trace k
 becomes what node k's profiler would have written under its virtual clock (`made_clock`), in whole picoseconds: a float would cost 128 ns. `judge`
 prints how many starts and ends there are, and how far they are from the true ones, ns.
 
-It shares no code with what it judges. What it does not do: decide what is good enough.
+It shares no code with what it judges. It does not decide what is good enough.
 """
 
 import decimal

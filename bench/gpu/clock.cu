@@ -1,6 +1,6 @@
 // The GPU's own timer against the system clock: lines "before_ns gpu_ns after_ns", ten a second, until standard input ends.
 //
-// Place in the flow: run.py builds and starts it beside stamps.py, whose kernels read the same timer. A kernel waits for a word of the host's memory and
+// run.py builds and starts it beside stamps.py, whose kernels read the same timer. A kernel waits for a word of the host's memory and
 // answers with its timer; the host's clock is read before the word is written and after the answer is seen.
 #include <cstdio>
 #include <cuda_runtime.h>

@@ -2,7 +2,7 @@
 
     python bench/gpu/run.py FOLDER jax_mesh
 
-Place in the flow: run.py starts a process for each of four ranks. Arguments: the port of JAX's coordinator, a folder, settings of probe_sync.
+run.py starts a process for each of four ranks. Arguments: the port of JAX's coordinator, a folder, settings of probe_sync.
 """
 
 import os

@@ -2,7 +2,7 @@
 
     python bench/gpu/run.py FOLDER
 
-Place in the flow: run.py starts a process for each rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as a launcher sets them. Arguments: a folder, and
+run.py starts a process for each rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as a launcher sets them. Arguments: a folder, and
 settings of probe_sync, as `inject_skew=7`. LATE=cpu: rank 2 sleeps 5 ms before it launches. LATE=gpu: it launches in time, but its device is busy for 5 ms.
 Otherwise nobody is late. All ranks are on one host and one clock, so the times of the traces are the true ones.
 """

@@ -7,7 +7,7 @@ NCCL refuses two ranks on one device of one host. Given a host's name of its own
 kernels are those of any job. The ranks' kernels must run side by side, or each waits for the others' time slices: the CUDA multi-process service does that, and
 this starts and ends one of its own. Wants torch, JAX with CUDA, and the package.
 
-What it does not do: judge (`probe_sync check` and `stragglers` do, on any machine), assert.
+It does not judge (`probe_sync check` and `stragglers` do, on any machine) or assert.
 """
 
 import contextlib

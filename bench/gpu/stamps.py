@@ -3,7 +3,7 @@
     python bench/gpu/run.py FOLDER stamps        # on the machine with the GPU
     python bench/gpu/stamps.py judge FOLDER      # anywhere
 
-Place in the flow: run.py starts four processes on one GPU and clock.cu beside them. Each profiles kernels that write the timer down first thing, for ten
+run.py starts four processes on one GPU and clock.cu beside them. Each profiles kernels that write the timer down first thing, for ten
 seconds. The timer is the GPU's, so it is the same in all processes; clock.cu says what the system clock shows at the same time. `judge` prints, for each process,
 by how much its kernels read the timer later than the profiler says that they began. What differs between processes of one GPU is the profiler's error.
 """
@@ -53,7 +53,8 @@ def judge(folder):
     half_ns = statistics.median((after - before) / 2 for before, _, after in clock)
     print(f"clock.cu: {len(clock)} readings, the system clock within {half_ns:.0f} ns (median)")
     base = clock[0][1]
-    # What the system clock is ahead of the timer, on a line between two neighbours: differences, exact enough in a float.
+    # What the system clock is ahead of the timer, on a line between two neighbours: differences,
+    # exact enough in a float.
     at, ahead = [gpu - base for _, gpu, _ in clock], [before + (after - before) // 2 - gpu for before, gpu, after in clock]
 
     def system_ns(gpu):

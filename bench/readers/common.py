@@ -1,7 +1,7 @@
 """What the checks of this folder share: skipping, failing, running our program, finding the data.
 
-Place in the flow: imported by the scripts beside it. A check ends with 77 when it cannot run here, 1 when a reader sees
-something else than it must, and 0 otherwise. What it does not do: know any reader.
+Imported by the scripts beside it. A check ends with 77 when it cannot run here, 1 when a reader sees
+something else than it must, and 0 otherwise. It does not know any reader.
 """
 
 import importlib.metadata

@@ -5,10 +5,10 @@
     target/readers/venv/bin/python bench/readers/examples.py perfetto MERGED TRACE ...
     target/readers/venv/bin/python bench/readers/examples.py hta      TRACE ...         # one of each rank
 
-Place in the flow: called by crates/python/tests/flows.py after a job has run. xprof must show a host for every trace of the session, Perfetto's trace
+Called by crates/python/tests/flows.py after a job has run. xprof must show a host for every trace of the session, Perfetto's trace
 processor must find in the merged file all slices and flows of its parts and no new fault, and HolisticTraceAnalysis must load every rank with rows.
 
-What it does not do: compare times.
+It does not compare times.
 """
 
 import pathlib

@@ -3,11 +3,11 @@
 
     target/readers/venv/bin/python bench/readers/hta_ranks.py
 
-Place in the flow: a step of `cargo xtask test`, after install.py. HTA reads a file per rank; it is told the files by rank.
+A step of `cargo xtask test`, after install.py. HTA reads a file per rank; it is told the files by rank.
 Both the raw and the aligned files are loaded, and every rank must have as many rows. HTA keeps whole microseconds, so of
 times it is only checked that the ranks' markers, whose names hold the true time, have come together.
 
-What it does not do: run HTA's analyses; they need GPU kernels, which these traces have none of.
+It does not run HTA's analyses; they need GPU kernels, which these traces have none of.
 """
 
 import gzip

@@ -3,11 +3,11 @@
 
     python3 bench/readers/install.py FOLDER
 
-Place in the flow: first; `cargo xtask test` calls it. Makes FOLDER/venv and puts into it what `PACKAGES` names. A package
+First; `cargo xtask test` calls it. Makes FOLDER/venv and puts into it what `PACKAGES` names. A package
 that cannot be had (no network, no wheel for this machine, out of time) is named with its reason, and that reason is left in
 FOLDER/PACKAGE.missing for the script that needs it, which then skips. Exit status 0 when something is there, else 77.
 
-All waiting is bounded: `DEADLINE_S` in total, one retry per download. What it does not do: pin versions; what must
+All waiting is bounded: `DEADLINE_S` in total, one retry per download. It does not pin versions; what must
 hold is that today's readers accept our files, and a run says which version it tried.
 """
 

@@ -3,12 +3,12 @@
 
     target/readers/venv/bin/python bench/readers/own_formats.py perfetto | hta | xprof
 
-Place in the flow: steps of `cargo xtask test`, after install.py. `perfetto`: its trace processor must find in the Kineto JSON and in Perfetto's protobuf of the
+Steps of `cargo xtask test`, after install.py. `perfetto`: its trace processor must find in the Kineto JSON and in Perfetto's protobuf of the
 same traces the same slices with their starts, lengths and depths, none dropped; the traces are real ones of all formats, and a made one of random nested scopes.
 `hta`: HolisticTraceAnalysis must load all ranks with the rows of their sources, as many on streams, and find the ranks in the folder by itself.
 `xprof`: it must show every host, on one clock.
 
-What it does not do: look at merged files; the other scripts do.
+It does not look at merged files; the other scripts do.
 """
 
 import collections
@@ -53,7 +53,8 @@ def tree(folder, trace, base_ns=0):
     answer = json.loads(done.stdout)
     cells = answer["tree"]
     names, starts, lengths, depths = (cells[column::4] for column in range(4))
-    # Of what begins where another event without length begins, JSON cannot say whether it is within it.
+    # Of what begins where another event without length begins, JSON cannot say whether it is within
+    # it.
     depths = (depth if length != "0" else None for length, depth in zip(lengths, depths, strict=True))
     return collections.Counter(zip(names, (int(start) + base_ns for start in starts), lengths, depths, strict=True)), answer["errors"]
 

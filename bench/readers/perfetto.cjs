@@ -2,11 +2,11 @@
 //
 //     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree | --depths | --processes]
 //
-// Place in the flow: called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
+// Called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
 // run as a worker; a fresh script context plays the worker here, in which nothing of node is visible, so that the engine does
 // not take itself for a node program. It is spoken to in TraceProcessorRpc messages (trace_processor.proto), of which the few
 // fields needed are written and read by number below.
-// What it does not do: any other query than those at the end.
+// It makes no other query than those at the end.
 'use strict';
 const fs = require('fs');
 const path = require('path');

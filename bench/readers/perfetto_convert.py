@@ -3,7 +3,7 @@
 
     target/readers/venv/bin/python bench/readers/perfetto_convert.py
 
-Place in the flow: a step of `cargo xtask test`, after install.py. Each set of real Kineto traces, of databases and of XSpaces is converted to Perfetto's
+A step of `cargo xtask test`, after install.py. Each set of real Kineto traces, of databases and of XSpaces is converted to Perfetto's
 protobuf and to JSON. Of the sources, read by Python's own JSON with exact decimals, by SQL and by bench/xspace.py, are counted: slices, moments, the sum of
 all lengths in ns, and the arrows of flows (ends of one id less one). The trace processor must find the same in the protobuf, with no error and no loss of data
 in its statistics. Of the JSON it must find the same numbers of slices; it reads its lengths as doubles and ends a flow at its first
@@ -14,7 +14,7 @@ traces where their boot clocks follow each other in the order of names, and must
 
 With --machines it must find the same events at the same times within what convert says that its pairs of instants leave, of one process per host and of two.
 
-What it does not do: look at the order of times; crates/cli/tests/it/convert.rs compares them with what align writes.
+It does not look at the order of times; crates/cli/tests/it/convert.rs compares them with what align writes.
 """
 
 import collections

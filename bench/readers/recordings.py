@@ -3,11 +3,11 @@
 
     target/readers/venv/bin/python bench/readers/recordings.py hta | xprof | rocpd
 
-Place in the flow: steps of `cargo xtask test`, after install.py. The recordings are those of a run's own rounds on four ranks whose clocks are milliseconds apart (`probe_sync run --inject-skew
+Steps of `cargo xtask test`, after install.py. The recordings are those of a run's own rounds on four ranks whose clocks are milliseconds apart (`probe_sync run --inject-skew
 --record`). `hta` must load all ranks and a row for each scope, also from the folder as a whole. `xprof` must draw all hosts with each of their scopes, together: no broadcast ends anywhere
 before its root has begun it, as many do on the machines' own clocks. `rocpd` must open databases and find each scope as a region; it needs ROCPD_SRC, as rocpd_modules.py does.
 
-What it does not do: compare depths; perfetto_recording.py does.
+It does not compare depths; perfetto_recording.py does.
 """
 
 import json

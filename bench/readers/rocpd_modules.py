@@ -3,10 +3,10 @@
 
     ROCPD_SRC=…/projects/rocprofiler-sdk/source target/readers/venv/bin/python bench/readers/rocpd_modules.py
 
-Place in the flow: a step of `cargo xtask test`, after install.py; skipped where ROCPD_SRC does not name AMD's sources (rocm-systems), or ../shared/tools/rocpd_official.py, which stands
+A step of `cargo xtask test`, after install.py; skipped where ROCPD_SRC does not name AMD's sources (rocm-systems), or ../shared/tools/rocpd_official.py, which stands
 in for their compiled part, is not here. Compared are the rows behind every view, the number and the length of kernels, regions and copies of each process, and the same of what AMD's own merge
 makes of aligned databases. Lengths are those of other clocks, so they may differ by the clocks' rates.
-What it does not do: AMD's conversions, which are compiled.
+It does not run AMD's conversions, which are compiled.
 """
 
 import os

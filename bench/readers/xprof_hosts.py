@@ -3,12 +3,12 @@
 
     target/readers/venv/bin/python bench/readers/xprof_hosts.py
 
-Place in the flow: a step of `cargo xtask test`, after install.py. The data's marker events carry the true time at which they
+A step of `cargo xtask test`, after install.py. The data's marker events carry the true time at which they
 were made, so on a common clock (drawn start − true time) is the same for all hosts, up to the tracer's own delay. The truth
 is read from the inputs, and the starts from what the browser would be sent: the merged file, the aligned files opened
 together, and, so that the check is known to see what it looks for, the raw files, which must be off.
 
-What it does not do: look at anything but markers; that collectives are in order is `probe_sync check`'s.
+It does not look at anything but markers; that collectives are in order is `probe_sync check`'s.
 """
 
 import json
@@ -31,7 +31,8 @@ def converted(paths, tool):
     from xprof.convert import raw_to_tool_data
 
     options = {"tqx": "", "use_saved_result": False, "host": "", "trace_viewer_options": {}}
-    # The converter writes a line of log per stage to file descriptor 2, past Python; a refusal comes as an exception.
+    # The converter writes a line of log per stage to file descriptor 2, past Python; a refusal
+    # comes as an exception.
     kept, silent = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 2)
     try:

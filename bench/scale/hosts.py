@@ -11,7 +11,7 @@ Hosts are network namespaces on a switch (`bench/hosts/hosts.sh`; needs root), o
     mpi, stopped one host stopped: the run ends and names it (over MPI a rank that is lost ends the run)
 
 FOLDER gets `hosts.md` and `hosts.json`, and each run's directory. The exit status is 1 when a run does not end as it must, 77 where this machine permits none.
-What it does not do: build the programs, or measure single messages (`run.py` does).
+It does not build the programs, or measure single messages (`run.py` does).
 """
 
 import argparse

@@ -10,7 +10,7 @@ A size that cannot run here is left out, with its reason.
 FOLDER gets `rounds.md`, `rounds.csv`, `rounds.svg`, `rounds.json` (everything), `costs.toml` (what a message costs here; the simulation
 `cargo bench -p probe-sync-sim --bench round_cost -- FOLDER/costs.toml` takes it).
 
-What it does not do: build the programs, or judge. Times are medians of rounds; ratios are medians over pairs of blocks that ran next to each other.
+It does not build the programs, or judge. Times are medians of rounds; ratios are medians over pairs of blocks that ran next to each other.
 """
 
 import argparse

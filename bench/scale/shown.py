@@ -1,6 +1,6 @@
 """Tables and the plot of `bench/scale/run.py`.
 
-What it does not do: measure, or need a package.
+It does not measure, or need a package.
 """
 
 import math

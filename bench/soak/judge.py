@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What a soak must satisfy, from its files and what was done to it.
 
-Place in the flow: `run.py` hurts ranks, writes down what it did and saw, and asks here. `python3 bench/soak/judge.py FOLDER` judges the same files again.
-What it does not do: start or stop anything.
+`run.py` hurts ranks, writes down what it did and saw, and asks here. `python3 bench/soak/judge.py FOLDER` judges the same files again.
+It does not start or stop anything.
 """
 
 import json
@@ -10,10 +10,12 @@ import pathlib
 import statistics
 import sys
 
-# Resident memory may grow by so much between the first and the last third of a life, for what is learnt once and for the allocator.
+# Resident memory may grow by so much between the first and the last third of a life, for what is
+# learnt once and for the allocator.
 GROWTH_KB = 4096
 GROWTH_SHARE = 0.15
-# What rank 0 keeps of a node's round: fits to some ten peers and its own estimate, each in so many bytes.
+# What rank 0 keeps of a node's round: fits to some ten peers and its own estimate, each in so many
+# bytes.
 FITS_PER_NODE = 11
 FIT_BYTES = 100
 # A life shorter than this tells nothing of leaks.
@@ -78,7 +80,8 @@ def absences_of(report, rounds, faults, noticed_s):
     missed = [fault for fault in faults if fault["kind"] in MUST_BE_LEFT_OUT and not any(
         absence["rank"] == fault["rank"] and absence["from"] in rounds
         and fault["from"] - noticed_s <= rounds[absence["from"]][1] <= fault["until"] + AFTER_S for absence in report["absences"])]
-    # A round that waits for another rank has its frame already, or gives it more time: the next window begins later.
+    # A round that waits for another rank has its frame already, or gives it more time: the next
+    # window begins later.
     held_up = [rounds[absence["from"] + step] for absence in report["absences"] for step in (0, 1) if absence["from"] + step in rounds]
     def excused(fault):
         return fault["kind"] != "kill" and any(begin <= fault["until"] and fault["from"] <= end for begin, end in held_up)

@@ -9,7 +9,7 @@ network and joined again. Rank 0 is spared, since it judges; a rank is left alon
 
 FOLDER/verdict.json says what was found, and FOLDER/observed.json what was done and seen; `judge.py FOLDER` judges it again. The exit status is 1 when anything is wrong, 77 where namespaces are not permitted.
 
-What it does not do: kill the master (the tests of the command do), or judge how accurate offsets are (their hard intervals are judged).
+It does not kill the master (the tests of the command do), or judge how accurate offsets are (their hard intervals are judged).
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Builds the wheel: maturin makes the module, and the command probe_sync travels beside it.
 
-Place in the flow: pip and other front ends call it, as pyproject.toml names it. maturin puts what it
+Pip and other front ends call it, as pyproject.toml names it. maturin puts what it
 finds in wheel_data/scripts next to the interpreter, so the command is compiled into there first, in
 the same profile. Sources without the command's crate, as in an sdist, give the module alone.
 """

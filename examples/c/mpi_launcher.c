@@ -4,9 +4,10 @@
  *     mpicc mpi_launcher.c $(pkg-config --variable=mpi_source probe_sync) $(pkg-config --cflags --libs probe_sync) -o mpi_launcher
  *     mpirun -n 8 ./mpi_launcher funneled /tmp/out
  *
- * The first argument is the thread level that MPI is initialised with: single, funneled, serialized or multiple. At multiple the session's own thread sends
- * its messages; else the launcher gives it BUDGET_US after every allreduce. All ranks of this machine share one clock in truth, so virtual clocks
- * are laid over what is measured. examples/mpi_launcher is the same in Rust.
+ * The first argument is the thread level that MPI is initialised with: single, funneled, serialized
+ * or multiple. At multiple the session's own thread sends its messages; else the launcher gives it
+ * BUDGET_US after every allreduce. All ranks of this machine share one clock in truth, so virtual
+ * clocks are laid over what is measured. examples/mpi_launcher is the same in Rust.
  */
 #define _POSIX_C_SOURCE 200809L
 

@@ -3,8 +3,9 @@
  *
  *     mpicc mpi_session.c -o mpi_session $(pkg-config --cflags --libs probe_sync) && mpirun -n 4 ./mpi_session
  *
- * MPI is started with MPI_THREAD_SINGLE: the session's thread never calls it. The program's own allreduces go on while the session measures. All ranks
- * of this machine share one clock in truth, so virtual clocks are laid over what is measured; reference time is then CLOCK_REALTIME.
+ * MPI is started with MPI_THREAD_SINGLE: the session's thread never calls it. The program's own
+ * allreduces go on while the session measures. All ranks of this machine share one clock in truth,
+ * so virtual clocks are laid over what is measured; reference time is then CLOCK_REALTIME.
  */
 #define _POSIX_C_SOURCE 200809L
 

@@ -3,9 +3,10 @@
  *
  *     cc two_processes.c -o two_processes $(pkg-config --cflags --libs probe_sync) && ./two_processes
  *
- * The process forks before either half starts a session; rank 0's id goes to rank 1 by a pipe. Both read the same clock in truth, so virtual clocks
- * are laid over what is measured (inject_skew). Node 0 has none: reference time is this machine's CLOCK_REALTIME, which the program
- * compares with.
+ * The process forks before either half starts a session; rank 0's id goes to rank 1 by a pipe. Both
+ * read the same clock in truth, so virtual clocks are laid over what is measured (inject_skew).
+ * Node 0 has none: reference time is this machine's CLOCK_REALTIME, which the program compares
+ * with.
  */
 #define _POSIX_C_SOURCE 200809L
 

@@ -1,14 +1,18 @@
 /*
- * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on all of them.
+ * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on
+ * all of them.
  *
- * A session measures on its own thread alongside the caller's work, with all signals blocked on that thread. It never prints, never ends the process or
- * the job, and calls MPI only through the functions of ps_messages, if given.
- * Functions return PS_OK or the kind of failure; ps_last_error() on the same thread then says what to do about it. All functions may be called from any
- * thread; free a handle only when nothing uses it any more. A process that forks before ps_session_start() may start sessions in the parent and in the
- * child; after a later fork, only clocks keep working in the child.
+ * A session measures on its own thread alongside the caller's work, with all signals blocked on
+ * that thread. It never prints, never ends the process or the job, and calls MPI only through the
+ * functions of ps_messages, if given. Functions return PS_OK or the kind of failure;
+ * ps_last_error() on the same thread then says what to do about it. All functions may be called
+ * from any thread; free a handle only when nothing uses it any more. A process that forks before
+ * ps_session_start() may start sessions in the parent and in the child; after a later fork, only
+ * clocks keep working in the child.
  *
- * ps_record_start() and the event functions from ps_record_enter() to ps_record_flow() record what the process does, at a cost of two clock reads per
- * event. The event functions return no status: they never fail, wait, print or allocate memory, and they do nothing while there is no recording.
+ * ps_record_start() and the event functions from ps_record_enter() to ps_record_flow() record what
+ * the process does, at a cost of two clock reads per event. The event functions return no status:
+ * they never fail, wait, print or allocate memory, and they do nothing while there is no recording.
  *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */
@@ -20,6 +24,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+// Version of this header; ps_version() is the library's.
+#define PS_VERSION "0.1.0"
+#define PS_VERSION_MAJOR 0
+#define PS_VERSION_MINOR 1
+#define PS_VERSION_PATCH 0
+
+#ifndef PS_API
+#define PS_API __attribute__((visibility("default")))
+#endif
 
 // Result of a call: PS_OK, or the kind of failure. ps_last_error() says what to do about it.
 typedef enum ps_status {
@@ -379,97 +393,105 @@ extern "C" {
 
 // Returns the message of this thread's last failure, never NULL. It is valid until the thread's
 // next failure.
-const char *ps_last_error(void);
+PS_API const char *ps_last_error(void);
 
 // Replaces the text of ps_last_error() on this thread; for layers on top of this library, such as
 // probe_sync_mpi.h. NULL clears the text.
-void ps_set_last_error(const char *text);
+PS_API void ps_set_last_error(const char *text);
 
 // Returns the version of the library, for example "0.1.0".
-const char *ps_version(void);
+PS_API const char *ps_version(void);
 
 // Creates settings with default values. Free them with ps_options_free().
-enum ps_status ps_options_new(struct ps_options **options);
+PS_API enum ps_status ps_options_new(struct ps_options **options);
 
 // Sets one key from its text, for example ("window", "250ms"). Keys and values are those of
 // `probe_sync run --help`, with underscores. A key set here takes precedence over the environment
 // (PROBE_SYNC_WINDOW), and that over ps_options_file().
-enum ps_status ps_options_set(struct ps_options *options, const char *key, const char *value);
+PS_API enum ps_status ps_options_set(struct ps_options *options, const char *key, const char *value);
 
 // Makes the session read settings from a TOML file (or JSON, if its name ends in .json) when it
 // starts.
-enum ps_status ps_options_file(struct ps_options *options, const char *path);
+PS_API enum ps_status ps_options_file(struct ps_options *options, const char *path);
 
 // Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, instead of
 // the key tracer_clock. The function is called once now, and then from the session's threads,
 // possibly from several at once, until the session has ended. ps_session_stop() waits for that;
 // ps_session_free() does not.
+PS_API
 enum ps_status ps_options_tracer_clock(struct ps_options *options,
                                        const char *name,
                                        ps_read_clock read,
                                        void *user_data);
 
 // Frees the settings (NULL is a no-op). Sessions started with them continue.
-void ps_options_free(struct ps_options *options);
+PS_API void ps_options_free(struct ps_options *options);
 
 // Opens a meeting at rank 0; call it before sending the id to the other ranks. addresses lists the
 // addresses of this machine at which they can reach it, for example "10.0.0.1,fd00::1"; NULL means
 // all addresses. Free the meeting with ps_meeting_free().
-enum ps_status ps_meeting_open(const char *addresses, struct ps_meeting **meeting);
+PS_API enum ps_status ps_meeting_open(const char *addresses, struct ps_meeting **meeting);
 
 // Gets the id of a meeting, to be sent to the other ranks.
-enum ps_status ps_meeting_id(const struct ps_meeting *meeting, struct ps_unique_id *id);
+PS_API enum ps_status ps_meeting_id(const struct ps_meeting *meeting, struct ps_unique_id *id);
 
 // Frees the meeting (NULL is a no-op). A session started with it continues.
-void ps_meeting_free(struct ps_meeting *meeting);
+PS_API void ps_meeting_free(struct ps_meeting *meeting);
 
 // Opens the clock that a run on this host maintains in a file (key clock_page, flag --clock-page).
 // Free it with ps_clock_free().
-enum ps_status ps_clock_open(const char *path, struct ps_clock **clock);
+PS_API enum ps_status ps_clock_open(const char *path, struct ps_clock **clock);
 
 // Gets the current reference time with its bounds. Returns PS_ERROR_UNKNOWN until the first round
 // is solved.
-enum ps_status ps_clock_now(const struct ps_clock *clock, struct ps_time *now);
+PS_API enum ps_status ps_clock_now(const struct ps_clock *clock, struct ps_time *now);
 
 // Returns the current reference time, ns since the Unix epoch, without bounds; the fastest way to
 // read the clock. Returns 0 until the first round is solved, and for NULL.
-int64_t ps_clock_now_ns(const struct ps_clock *clock);
+PS_API int64_t ps_clock_now_ns(const struct ps_clock *clock);
 
 // Returns true if this reference time has certainly passed. Returns false for NULL, and until the
 // reference time is known.
-bool ps_clock_after(const struct ps_clock *clock, int64_t time_ns);
+PS_API bool ps_clock_after(const struct ps_clock *clock, int64_t time_ns);
 
 // Returns true if this reference time is certainly still in the future. Returns false for NULL,
 // and until the reference time is known.
-bool ps_clock_before(const struct ps_clock *clock, int64_t time_ns);
+PS_API bool ps_clock_before(const struct ps_clock *clock, int64_t time_ns);
 
 // Waits until the reference time is known.
-enum ps_status ps_clock_wait_until_known(const struct ps_clock *clock, uint32_t timeout_ms);
+PS_API enum ps_status ps_clock_wait_until_known(const struct ps_clock *clock, uint32_t timeout_ms);
 
 // Waits until the clock shows time_ns, for example to start on several nodes at once. Returns
 // PS_ERROR_TIMEOUT immediately if that is more than limit_ms in the future, and PS_ERROR_UNKNOWN
 // if the reference time is not known yet.
-enum ps_status ps_clock_wait_until(const struct ps_clock *clock, int64_t time_ns, uint32_t limit_ms);
+PS_API enum ps_status ps_clock_wait_until(const struct ps_clock *clock, int64_t time_ns, uint32_t limit_ms);
 
 // Converts a time of this host's CLOCK_REALTIME, past or future, to reference time. Returns
 // PS_ERROR_UNKNOWN if the reference time is not known yet, or if that clock was stepped since
 // then.
-enum ps_status ps_clock_of_realtime(const struct ps_clock *clock, int64_t realtime_ns, struct ps_interval *found);
+PS_API
+enum ps_status ps_clock_of_realtime(const struct ps_clock *clock,
+                                    int64_t realtime_ns,
+                                    struct ps_interval *found);
 
 // Converts a time of this host's CLOCK_MONOTONIC_RAW to reference time, like
 // ps_clock_of_realtime().
-enum ps_status ps_clock_of_raw(const struct ps_clock *clock, int64_t raw_ns, struct ps_interval *found);
+PS_API enum ps_status ps_clock_of_raw(const struct ps_clock *clock, int64_t raw_ns, struct ps_interval *found);
 
 // Converts a time of this host's CLOCK_BOOTTIME to reference time, like ps_clock_of_realtime().
-enum ps_status ps_clock_of_boottime(const struct ps_clock *clock, int64_t boottime_ns, struct ps_interval *found);
+PS_API
+enum ps_status ps_clock_of_boottime(const struct ps_clock *clock,
+                                    int64_t boottime_ns,
+                                    struct ps_interval *found);
 
 // Frees the clock (NULL is a no-op).
-void ps_clock_free(struct ps_clock *clock);
+PS_API void ps_clock_free(struct ps_clock *clock);
 
 // Starts a session as rank `rank` of `size` on its own thread, and returns immediately;
 // ps_session_state() reports later failures. Rank 0 passes the meeting that it opened, the other
 // ranks pass its id; the other argument may be NULL, and both may be NULL if size is 1. options
 // may be NULL. A process can have one session at a time. Free it with ps_session_free().
+PS_API
 enum ps_status ps_session_start(const struct ps_options *options,
                                 const struct ps_meeting *meeting,
                                 const struct ps_unique_id *id,
@@ -482,28 +504,28 @@ enum ps_status ps_session_start(const struct ps_options *options,
 // (`probe_sync status`). It takes some tens of nanoseconds, takes no lock and may be called from
 // any thread. `group` has at most 64 bytes of UTF-8. An arrival that finds no room is dropped and
 // counted.
-enum ps_status ps_arrive(const struct ps_session *session, const char *group, uint64_t step);
+PS_API enum ps_status ps_arrive(const struct ps_session *session, const char *group, uint64_t step);
 
 // Stops starting exchanges on this rank from the next round on. The rank still answers the others'
 // exchanges, and rounds continue.
-enum ps_status ps_session_pause(const struct ps_session *session);
+PS_API enum ps_status ps_session_pause(const struct ps_session *session);
 
 // Resumes measuring on this rank from the next round on.
-enum ps_status ps_session_resume(const struct ps_session *session);
+PS_API enum ps_status ps_session_resume(const struct ps_session *session);
 
 // Gets the session's clock, which remains valid after the session's end and in forked children.
 // Free it with ps_clock_free(), before or after the session.
-enum ps_status ps_session_clock(const struct ps_session *session, struct ps_clock **clock);
+PS_API enum ps_status ps_session_clock(const struct ps_session *session, struct ps_clock **clock);
 
 // Ends the run on all ranks after the current window and a short final one; every rank must call
 // this. At rank 0, *report_json is set to the content of report.json, valid until the session is
 // freed; elsewhere to NULL. report_json itself may be NULL. Returns PS_ERROR_FAILED if the session
 // had failed, and PS_ERROR_ENDED if it was already stopped.
-enum ps_status ps_session_stop(const struct ps_session *session, const char **report_json);
+PS_API enum ps_status ps_session_stop(const struct ps_session *session, const char **report_json);
 
 // Frees the session (NULL is a no-op). A running session is asked to stop; this call does not wait
 // for it. In a forked child the parent's session continues.
-void ps_session_free(struct ps_session *session);
+PS_API void ps_session_free(struct ps_session *session);
 
 // Starts a session like ps_session_start(), but the ranks communicate over the caller's own
 // messages and need no meeting. A NULL function or an invalid rank or size is PS_ERROR_ARGUMENT,
@@ -511,6 +533,7 @@ void ps_session_free(struct ps_session *session);
 // function returns. The structure itself is copied. Unless threads is PS_THREADS_ANY, the caller
 // moves the messages with ps_session_step(); ps_session_stop(), the waits and ps_session_free()
 // also move them, on the same thread.
+PS_API
 enum ps_status ps_session_start_over(const struct ps_options *options,
                                      const struct ps_messages *messages,
                                      struct ps_session **session);
@@ -520,17 +543,18 @@ enum ps_status ps_session_start_over(const struct ps_options *options,
 // that may make them, at least every few hundred milliseconds. Returns PS_ERROR_FAILED if the
 // session failed, PS_ERROR_ARGUMENT if it needs no steps (ps_session_needs_step), PS_ERROR_MPI on
 // the wrong thread, and PS_ERROR_ENDED after ps_session_stop().
-enum ps_status ps_session_step(const struct ps_session *session, uint32_t budget_us);
+PS_API enum ps_status ps_session_step(const struct ps_session *session, uint32_t budget_us);
 
 // Tells whether the caller must call ps_session_step().
-enum ps_status ps_session_needs_step(const struct ps_session *session, bool *needs);
+PS_API enum ps_status ps_session_needs_step(const struct ps_session *session, bool *needs);
 
 // Gets the state of the session, also after ps_session_stop(). If the session failed, the call
 // still returns PS_OK, and ps_last_error() gives the reason.
-enum ps_status ps_session_state(const struct ps_session *session, struct ps_state *state);
+PS_API enum ps_status ps_session_state(const struct ps_session *session, struct ps_state *state);
 
 // Gets the last solved round and its first `capacity` nodes, in numerical order; round and nodes
 // may be NULL. Returns PS_ERROR_UNKNOWN until there is one.
+PS_API
 enum ps_status ps_session_round(const struct ps_session *session,
                                 struct ps_node_estimate *nodes,
                                 size_t capacity,
@@ -539,117 +563,126 @@ enum ps_status ps_session_round(const struct ps_session *session,
 // Waits until the half-width of the 95 % interval of this node's offset is at most half_width_ns.
 // Returns PS_ERROR_UNREACHABLE after a few rounds if path and host asymmetry alone exceed it;
 // otherwise PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED.
+PS_API
 enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
                                            uint32_t half_width_ns,
                                            uint32_t timeout_ms);
 
 // Waits until `rounds` rounds are solved. Fails like ps_session_wait_until_bound().
-enum ps_status ps_session_wait_rounds(const struct ps_session *session, uint64_t rounds, uint32_t timeout_ms);
+PS_API enum ps_status ps_session_wait_rounds(const struct ps_session *session, uint64_t rounds, uint32_t timeout_ms);
 
 // Creates recording settings with default values: all threads, all kinds, and 64 MiB in memory;
 // when that is full, new events are dropped. Free them with ps_record_options_free().
-enum ps_status ps_record_options_new(struct ps_record_options **options);
+PS_API enum ps_status ps_record_options_new(struct ps_record_options **options);
 
 // Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes
 // (64MiB), every (200ms: how often a stream appends; set policy first), spill (a file that
 // survives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc,
 // monotonic_raw), pair_period (1s), threads, keep (5s), details, rank, paused (true, false).
-enum ps_status ps_record_options_set(struct ps_record_options *options, const char *key, const char *value);
+PS_API enum ps_status ps_record_options_set(struct ps_record_options *options, const char *key, const char *value);
 
 // Frees the settings (NULL is a no-op). Recordings started with them continue.
-void ps_record_options_free(struct ps_record_options *options);
+PS_API void ps_record_options_free(struct ps_record_options *options);
 
 // Starts recording. options may be NULL. A process can have one recording with reach process at a
 // time, and at most 8 including those with reach thread; a forked child may start its own. Free it
 // with ps_record_free().
-enum ps_status ps_record_start(const struct ps_record_options *options, struct ps_record **record);
+PS_API enum ps_status ps_record_start(const struct ps_record_options *options, struct ps_record **record);
 
 // Pauses recording until ps_record_resume(). Open scopes are still recorded when they end.
-enum ps_status ps_record_pause(const struct ps_record *record);
+PS_API enum ps_status ps_record_pause(const struct ps_record *record);
 
 // Resumes recording.
-enum ps_status ps_record_resume(const struct ps_record *record);
+PS_API enum ps_status ps_record_resume(const struct ps_record *record);
 
 // Writes everything recorded so far to a file, replacing an existing one. Recording continues.
-enum ps_status ps_record_snapshot(const struct ps_record *record, const char *path);
+PS_API enum ps_status ps_record_snapshot(const struct ps_record *record, const char *path);
 
 // Ends the recording. When this returns, all threads' events are complete, and `probe_sync record`
 // can read the file. path is a file for a copy, which a recording without the setting spill needs;
 // NULL means no copy. The recording ends even if the copy fails.
-enum ps_status ps_record_finish(const struct ps_record *record, const char *path);
+PS_API enum ps_status ps_record_finish(const struct ps_record *record, const char *path);
 
 // Frees the recording (NULL is a no-op) and ends it if it is running. In a forked child the
 // parent's recording continues.
-void ps_record_free(struct ps_record *record);
+PS_API void ps_record_free(struct ps_record *record);
 
 // Adds the calling thread to a recording with reach thread that another thread started, until
 // ps_record_adopted_free().
-enum ps_status ps_record_adopt(const struct ps_record *record, struct ps_record_adopted **adopted);
+PS_API enum ps_status ps_record_adopt(const struct ps_record *record, struct ps_record_adopted **adopted);
 
 // Removes the thread from the recording (NULL is a no-op).
-void ps_record_adopted_free(struct ps_record_adopted *adopted);
+PS_API void ps_record_adopted_free(struct ps_record_adopted *adopted);
 
 // Gets the site for a name and kind (one of ps_record_kind) of events; the same name and kind give
 // the same site. Keep it in a static variable. A process can have at most 2^20 sites per kind;
 // they are never freed.
-enum ps_status ps_record_site_new(uint32_t kind, const char *name, const struct ps_record_site **site);
+PS_API enum ps_status ps_record_site_new(uint32_t kind, const char *name, const struct ps_record_site **site);
 
 // Returns true if an event of this site would be recorded now. Returns false for NULL.
-bool ps_record_wanted(const struct ps_record_site *site);
+PS_API bool ps_record_wanted(const struct ps_record_site *site);
 
 // Begins a scope, which ps_record_leave() ends on the same thread, after the scopes within it.
 // Returns true if the scope is being recorded.
-bool ps_record_enter(const struct ps_record_site *site, struct ps_record_scope *scope);
+PS_API bool ps_record_enter(const struct ps_record_site *site, struct ps_record_scope *scope);
 
 // Begins a scope like ps_record_enter(), with count arguments.
+PS_API
 bool ps_record_enter_with(const struct ps_record_site *site,
                           const struct ps_record_argument *arguments,
                           size_t count,
                           struct ps_record_scope *scope);
 
 // Adds arguments to the innermost open scope. Arguments for any other scope are counted as lost.
-void ps_record_state(const struct ps_record_scope *scope, const struct ps_record_argument *arguments, size_t count);
+PS_API
+void ps_record_state(const struct ps_record_scope *scope,
+                     const struct ps_record_argument *arguments,
+                     size_t count);
 
 // Ends a scope and any scope within it that is still open. A zeroed scope, as after this call, and
 // NULL are ignored.
-void ps_record_leave(struct ps_record_scope *scope);
+PS_API void ps_record_leave(struct ps_record_scope *scope);
 
 // Records an instant event with count arguments.
-void ps_record_instant(const struct ps_record_site *site, const struct ps_record_argument *arguments, size_t count);
+PS_API
+void ps_record_instant(const struct ps_record_site *site,
+                       const struct ps_record_argument *arguments,
+                       size_t count);
 
 // Records the new value of a counter.
-void ps_record_counter(const struct ps_record_site *site, double value);
+PS_API void ps_record_counter(const struct ps_record_site *site, double value);
 
 // Adds the open scope to a flow; all scopes with one id are joined, across threads. place is one
 // of ps_record_flow_place; other values are ignored.
-void ps_record_flow(const struct ps_record_site *site, uint32_t place, uint64_t id);
+PS_API void ps_record_flow(const struct ps_record_site *site, uint32_t place, uint64_t id);
 
 // Begins a span, which may end on another thread. Returns its id for ps_record_span_end(), or 0 if
 // it is not being recorded.
-uint64_t ps_record_span_begin(const struct ps_record_site *site);
+PS_API uint64_t ps_record_span_begin(const struct ps_record_site *site);
 
 // Ends a span on this thread; 0 is ignored.
-void ps_record_span_end(const struct ps_record_site *site, uint64_t id);
+PS_API void ps_record_span_end(const struct ps_record_site *site, uint64_t id);
 
 // Assigns this correlation id to events that begin on this thread from now on; device events use
 // it to refer to their launch. Returns the previous id for ps_record_correlate_pop().
-uint64_t ps_record_correlate_push(uint64_t id);
+PS_API uint64_t ps_record_correlate_push(uint64_t id);
 
 // Restores the id that ps_record_correlate_push() returned.
-void ps_record_correlate_pop(uint64_t before);
+PS_API void ps_record_correlate_pop(uint64_t before);
 
 // Begins the scope of a collective, which ps_record_leave() ends. collective may be NULL if
 // nothing is known about it. Returns true if the scope is being recorded.
+PS_API
 bool ps_record_collective_enter(const struct ps_record_site *site,
                                 const struct ps_record_collective *collective,
                                 struct ps_record_scope *scope);
 
 // Records that memory was allocated or freed now; NULL is ignored.
-void ps_record_memory_event(const struct ps_record_site *site, const struct ps_record_memory *memory);
+PS_API void ps_record_memory_event(const struct ps_record_site *site, const struct ps_record_memory *memory);
 
 // Gets the key for an argument's name; the same name gives the same key in every recording of the
 // process and its children. A process can have at most 2^20 keys.
-enum ps_status ps_record_key(const char *name, uint32_t *key);
+PS_API enum ps_status ps_record_key(const char *name, uint32_t *key);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,14 +1,18 @@
 /*
  * probe_sync_mpi.c: sessions whose rounds go over the caller's MPI.
  *
- * Place in the flow: installed as a source and compiled by the caller's mpicc (the CMake target probe_sync::probe_sync_mpi), because a communicator is not
- * the same type in every MPI. It gives libprobe_sync the functions of ps_messages: everything is started and asked for without waiting, on a duplicate
- * of the communicator that returns errors, so its messages never meet the caller's and nothing here ends the job.
+ * Installed as a source and compiled by the caller's mpicc (the CMake target
+ * probe_sync::probe_sync_mpi), because a communicator is not the same type in every MPI. It gives
+ * libprobe_sync the functions of ps_messages: everything is started and asked for without waiting,
+ * on a duplicate of the communicator that returns errors, so its messages never meet the caller's
+ * and nothing here ends the job.
  *
- * MPI may be finalised while a session runs. MPI_Finalize first deletes what is attached to MPI_COMM_SELF; that is how this learns of it, after which it
- * calls MPI no more. The same in Rust is crates/mpi/src/beside.rs.
+ * MPI may be finalised while a session runs. MPI_Finalize first deletes what is attached to
+ * MPI_COMM_SELF; that is how this learns of it, after which it calls MPI no more. The same in Rust
+ * is crates/mpi/src/beside.rs.
  *
- * What it does not do: initialise or finalise MPI, or wait for other ranks but in ps_mpi_session_start_over().
+ * It does not initialise or finalise MPI, or wait for other ranks but in
+ * ps_mpi_session_start_over().
  */
 #define _POSIX_C_SOURCE 200809L
 

@@ -418,7 +418,7 @@ fn is_loopback(host: &str) -> bool {
 fn rendezvous_limit() -> anyhow::Result<Duration> {
     let Ok(text) = env::var("PROBE_SYNC_RENDEZVOUS_TIMEOUT") else { return Ok(RENDEZVOUS_LIMIT) };
     let limit = config::duration(&text).map_err(|reason| anyhow::anyhow!("PROBE_SYNC_RENDEZVOUS_TIMEOUT: {reason}"))?;
-    Ok(Duration::from_nanos(limit.as_ns().max(0).unsigned_abs()))
+    Ok(limit.to_std())
 }
 
 /// The variable in which rank 0 passes its id to the others, if it starts them itself.

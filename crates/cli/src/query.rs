@@ -26,7 +26,7 @@ pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
     let settings = QuerySettings {
         own_clocks: arguments.as_they_are.no_correction,
         window: arguments.window.window(),
-        timeout: arguments.timeout.map(|limit| std::time::Duration::from_nanos(limit.as_ns().max(0).unsigned_abs())),
+        timeout: arguments.timeout.map(probe_sync_time::Duration::to_std),
     };
     let query = Query::open(&request, &settings)?;
     for note in &query.notes {

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use cbindgen::{Builder, Config, DocumentationStyle, EnumConfig, ExportConfig, Language, Style};
+use cbindgen::{Builder, Config, DocumentationStyle, EnumConfig, ExportConfig, FunctionConfig, Language, Style};
 
 /// The header's text.
 ///
@@ -26,6 +26,8 @@ pub fn generate(root: &Path) -> Result<String> {
         usize_is_size_t: true,
         line_length: 120,
         tab_width: 4,
+        after_includes: Some(macros()),
+        function: FunctionConfig { prefix: Some("PS_API".into()), ..FunctionConfig::default() },
         enumeration: EnumConfig { prefix_with_name: false, ..EnumConfig::default() },
         // Given as a number, so that C cannot give one that Rust does not know.
         export: ExportConfig { include: NUMBERS.map(String::from).to_vec(), ..ExportConfig::default() },
@@ -37,6 +39,20 @@ pub fn generate(root: &Path) -> Result<String> {
     let mut text = Vec::new();
     bindings.write(&mut text);
     Ok(String::from_utf8(text)?)
+}
+
+/// The version at which a program is compiled, which `ps_version()` may exceed, and the visibility of
+/// functions in programs that hide theirs.
+fn macros() -> String {
+    format!(
+        "\n// Version of this header; ps_version() is the library's.\n#define PS_VERSION \"{}\"\n\
+         #define PS_VERSION_MAJOR {}\n#define PS_VERSION_MINOR {}\n#define PS_VERSION_PATCH {}\n\n\
+         #ifndef PS_API\n#define PS_API __attribute__((visibility(\"default\")))\n#endif",
+        env!("CARGO_PKG_VERSION"),
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR"),
+        env!("CARGO_PKG_VERSION_PATCH")
+    )
 }
 
 /// Where the header is, relative to the root.
@@ -51,16 +67,20 @@ const NUMBERS: [&str; 4] = ["ps_threads", "ps_record_kind", "ps_record_type", "p
 
 const HEADER: &str = "\
 /*
- * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on all of them.
+ * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on
+ * all of them.
  *
- * A session measures on its own thread alongside the caller's work, with all signals blocked on that thread. It never prints, never ends the process or
- * the job, and calls MPI only through the functions of ps_messages, if given.
- * Functions return PS_OK or the kind of failure; ps_last_error() on the same thread then says what to do about it. All functions may be called from any
- * thread; free a handle only when nothing uses it any more. A process that forks before ps_session_start() may start sessions in the parent and in the
- * child; after a later fork, only clocks keep working in the child.
+ * A session measures on its own thread alongside the caller's work, with all signals blocked on
+ * that thread. It never prints, never ends the process or the job, and calls MPI only through the
+ * functions of ps_messages, if given. Functions return PS_OK or the kind of failure;
+ * ps_last_error() on the same thread then says what to do about it. All functions may be called
+ * from any thread; free a handle only when nothing uses it any more. A process that forks before
+ * ps_session_start() may start sessions in the parent and in the child; after a later fork, only
+ * clocks keep working in the child.
  *
- * ps_record_start() and the event functions from ps_record_enter() to ps_record_flow() record what the process does, at a cost of two clock reads per
- * event. The event functions return no status: they never fail, wait, print or allocate memory, and they do nothing while there is no recording.
+ * ps_record_start() and the event functions from ps_record_enter() to ps_record_flow() record what
+ * the process does, at a cost of two clock reads per event. The event functions return no status:
+ * they never fail, wait, print or allocate memory, and they do nothing while there is no recording.
  *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */

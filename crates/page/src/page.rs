@@ -23,7 +23,9 @@ pub struct Page {
     pub(crate) notes: Vec<String>,
     /// Faults in sentences.
     pub(crate) faults: Vec<String>,
-    /// Cost, and other tables.
+    /// Who was late while the job ran, in sentences.
+    pub(crate) late: Vec<String>,
+    /// Cost, and other lists.
     pub(crate) tables: Vec<Table>,
     /// Data of the charts.
     pub(crate) data: Data,

@@ -98,6 +98,7 @@ impl Simulated {
             verdict,
             notes: Vec::new(),
             faults: Vec::new(),
+            late: Vec::new(),
             tables: self.tables,
             data: Data {
                 schema: SCHEMA,

@@ -22,7 +22,8 @@ FLOW = ROOT / "bench/flow"
 READERS = ROOT / "bench/readers/examples.py"
 READERS_PYTHON = ROOT / "target/readers/venv/bin/python"
 EXAMPLES = ROOT / "examples"
-# A session's budget is 1 % of a core of every host; here all ranks are on one, each in the place of a host.
+# A session's budget is 1 % of a core of every host; here all ranks are on one, each in the place of
+# a host.
 BUDGET = f"{RANKS}%"
 # The package of this interpreter, for one that has torch or JAX.
 PACKAGE = str(pathlib.Path(probe_sync.__file__).parents[1])
@@ -80,7 +81,8 @@ class Mended(Folder):
         print(f"{self.id()}: {len(steady)} of {len(result.traces)} traces are a constant away from the system clock")
         found = json.loads(judge())
         print(f"{self.id()}: {result}; {found}")
-        # Where torch's own clock is not the system clock, what it is off by is in the recorded times, which are taken for the truth.
+        # Where torch's own clock is not the system clock, what it is off by is in the recorded
+        # times, which are taken for the truth.
         self.assertLess(found["worst_ns"], 1_000 if steady else largest_ns)
 
     def stragglers(self, traces, *clocks):
@@ -309,7 +311,8 @@ class Torch(Mended):
         self.assertEqual(told.returncode, 0, told.stderr[-3000:])
         found = re.findall(r"rank (\d): (-?\d+) ns after the start, to within ±(\d+) ns", told.stdout)
         self.assertEqual(sorted(rank for rank, _, _ in found), ["0", "1"], told.stdout)
-        # How late a thread wakes is the machine's; none begins before the time, as its own clock shows it.
+        # How late a thread wakes is the machine's; none begins before the time, as its own clock
+        # shows it.
         self.assertTrue(all(int(late) >= 0 for _, late, _ in found), told.stdout)
 
     def test_a_data_loader_that_forks(self):

@@ -3,8 +3,8 @@
 
     python3 crates/python/tests/install.py FOLDER
 
-Place in the flow: first step of `cargo xtask python`. Where the registry cannot be reached, or there is no venv, it ends with 77 and
-the reason as its last line, and the step is a skip. All waiting is bounded by `DEADLINE_S`. What it does not do: build the package.
+First step of `cargo xtask python`. Where the registry cannot be reached, or there is no venv, it ends with 77 and
+the reason as its last line, and the step is a skip. All waiting is bounded by `DEADLINE_S`. It does not build the package.
 """
 
 import pathlib

@@ -28,7 +28,8 @@ def main():
     files = sorted(HERE.glob(arguments.files), key=lambda file: file.stat().st_size, reverse=True)
     if len(files) > 1:
         return side_by_side([file.name for file in files], arguments.names)
-    # What a shell starts with `&` ignores Ctrl-C, and so would all that is started here: tests of Ctrl-C would wait for ever.
+    # What a shell starts with `&` ignores Ctrl-C, and so would all that is started here: tests of
+    # Ctrl-C would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path.insert(0, str(HERE))
     loader = unittest.TestLoader()

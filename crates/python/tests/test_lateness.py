@@ -14,7 +14,8 @@ from common import LIMIT_S, Folder, clean
 
 RANKS = 3
 
-# A rank that waits for the others in every step; what the next step is like comes from the test: (U)sual, (L)ate, (E)nd.
+# A rank that waits for the others in every step; what the next step is like comes from the test:
+# (U)sual, (L)ate, (E)nd.
 LOOP = """
 import json, pathlib, socket, sys, time
 import probe_sync

@@ -69,7 +69,8 @@ class Launchers(Folder):
         found = sorted(pathlib.Path("/usr/lib").glob("*/libmpich.so.12"))
         if not found:
             self.skipTest("no libmpich.so.12; on Debian: apt-get install mpich")
-        # mpi4py's wheel looks for MPICH under the name of its common interface, which Debian's package has not.
+        # mpi4py's wheel looks for MPICH under the name of its common interface, which Debian's
+        # package has not.
         (self.folder / "mpich").mkdir()
         (self.folder / "mpich/libmpi.so.12").symlink_to(found[0])
         self.judge(self.under_mpirun("mpi4py", "mpirun.mpich", LD_LIBRARY_PATH=str(self.folder / "mpich"), MPI4PY_MPIABI="mpich"))

@@ -268,7 +268,8 @@ class Made(Folder):
         self.assertEqual((len(late.steps), len(late.saved_by_step_ns)), (late.times, late.times))
         self.assertIn("rank 1", str(found))
 
-        # Of steps 3 and 4 both ranks' ProfilerStep and kernel stay, and what reaches into their span: step 2 ends before it, 5 begins after.
+        # Of steps 3 and 4 both ranks' ProfilerStep and kernel stay, and what reaches into their
+        # span: step 2 ends before it, 5 begins after.
         traces = [self.folder / f"rank{rank}.json" for rank in (0, 1)]
         less = probe_sync.merge(traces, allow_uncalibrated=True, output=self.folder / "less.json", steps="3..4")
         self.assertEqual((less.filter.events, less.filter.left_out, less.filter.outside), (240, 232, 232))

@@ -19,8 +19,8 @@
 //! stamp whose conversion may be worse is not given.
 //!
 //! By hand: offset 500 at PHC time 0 and 510 at 100 000, brackets of 4 each, give a rate of 100
-//! ppm, known to 43 ppm. A stamp at 120 000 is 120 000 + 510 + 2 = 120 512, and wrong by at most 2
-//! + 0.86.
+//! ppm, known to 43 ppm. A stamp at 120 000 is 120 000 + 510 + 2 = 120 512, and wrong by at most
+//! 2 + 0.86.
 //!
 //! It does not discipline either clock, and it does not use a clock whose last point is older than
 //! [`STALE_NS`]. It was written from the kernel's documentation without such a device: tests cover
@@ -62,7 +62,7 @@ impl Phc {
         let mut widest_ns = 0;
         for taken in 0..START_POINTS {
             if taken > 0 {
-                std::thread::sleep(std::time::Duration::from_nanos(PERIOD.as_ns().unsigned_abs()));
+                std::thread::sleep(PERIOD.to_std());
             }
             phc.sampled = MonotonicClock.now();
             let point = phc.sample()?;

@@ -265,6 +265,24 @@ impl Duration {
     pub const fn as_secs_f64(self) -> f64 {
         self.ns as f64 * 1e-9
     }
+
+    /// The same span for the standard library; a negative one becomes zero.
+    ///
+    /// ```
+    /// use probe_sync_time::Duration;
+    ///
+    /// assert_eq!(Duration::from_us(3).to_std(), core::time::Duration::from_micros(3));
+    /// assert_eq!(Duration::from_ns(-3).to_std(), core::time::Duration::ZERO);
+    /// ```
+    pub const fn to_std(self) -> core::time::Duration {
+        let ns = if self.ns < 0 { 0 } else { self.ns };
+        core::time::Duration::from_nanos(ns.unsigned_abs())
+    }
+
+    /// The span of the standard library's duration, saturating at 292 years.
+    pub fn from_std(span: core::time::Duration) -> Self {
+        Self::from_ns(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX))
+    }
 }
 
 impl fmt::Debug for Duration {

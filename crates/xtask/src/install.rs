@@ -6,6 +6,7 @@
 //! | `lib/libprobe_sync.a` | the same for static linking |
 //! | `include/probe_sync.h`, `probe_sync_mpi.h` | the headers |
 //! | `share/probe_sync/probe_sync_mpi.c` | sessions over MPI, to be compiled by the user's mpicc |
+//! | `share/probe_sync/probe_sync_pmpi.c` | finds late ranks of programs that do not know of it; compiled likewise |
 //! | `lib/pkgconfig/probe_sync.pc` | for pkg-config, relative to itself |
 //! | `lib/cmake/probe_sync/` | for `find_package(probe_sync)` |
 //! | `bin/probe_sync` | the command, where it was built in release mode |
@@ -78,6 +79,7 @@ pub fn put(root: &Path, profile: Profile, prefix: &Path) -> Result<()> {
         copy(&root.join("crates/capi/include").join(header), &prefix.join("include").join(header))?;
     }
     copy(&root.join("crates/capi/src/probe_sync_mpi.c"), &prefix.join(MPI_SOURCE))?;
+    copy(&root.join("crates/capi/src/probe_sync_pmpi.c"), &prefix.join(PMPI_SOURCE))?;
     let version = env!("CARGO_PKG_VERSION");
     let files = [
         ("lib/pkgconfig/probe_sync.pc", PKG_CONFIG),
@@ -136,6 +138,9 @@ pub const SONAME: &str = "libprobe_sync.so.0";
 
 /// What users compile against their MPI, relative to the prefix.
 pub const MPI_SOURCE: &str = "share/probe_sync/probe_sync_mpi.c";
+
+/// What they compile to find late ranks of a program as it is, relative to the prefix.
+pub const PMPI_SOURCE: &str = "share/probe_sync/probe_sync_pmpi.c";
 
 /// What Rust's standard library needs of the system.
 const LIBRARIES: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];

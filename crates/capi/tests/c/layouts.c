@@ -1,5 +1,6 @@
 /*
- * What C and C++ see of the interface: sizes, offsets and numbers, compared with layouts.txt. A change there breaks programs that are built already.
+ * What C and C++ see of the interface: sizes, offsets and numbers, compared with layouts.txt. A
+ * change there breaks programs that are built already.
  */
 #include <stddef.h>
 #include <stdio.h>

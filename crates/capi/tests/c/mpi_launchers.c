@@ -1,10 +1,12 @@
 /*
- * Launchers that do not behave, with sessions over their MPI: the others' sessions say who it was, and the launcher's own allreduces go on.
+ * Launchers that do not behave, with sessions over their MPI: the others' sessions say who it was,
+ * and the launcher's own allreduces go on.
  *
  *     mpirun -n 4 ./mpi_launchers CASE OUT
  *
- * In every case it is the last rank: "silent" stops to call step, "lets_go" frees its session without stop, "finalises" and "finalises_steps" call
- * MPI_Finalize while it runs. "wrong_uses" is what all ranks are refused. The same in Rust is mpi-tests/src/launcher.
+ * In every case it is the last rank: "silent" stops to call step, "lets_go" frees its session
+ * without stop, "finalises" and "finalises_steps" call MPI_Finalize while it runs. "wrong_uses" is
+ * what all ranks are refused. The same in Rust is mpi-tests/src/launcher.
  */
 #define _POSIX_C_SOURCE 200809L
 

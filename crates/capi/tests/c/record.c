@@ -1,5 +1,6 @@
 /*
- * A recording by the C functions: everything there is to record, and wrong uses of each. What is in recordings is a unit test of crates/capi.
+ * A recording by the C functions: everything there is to record, and wrong uses of each. What is in
+ * recordings is a unit test of crates/capi.
  */
 #define _DEFAULT_SOURCE
 

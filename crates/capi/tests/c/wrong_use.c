@@ -373,6 +373,7 @@ int main(int count, char **arguments)
 {
     ps_options *options = settings(count > 1 ? arguments[1] : "probe_sync_out");
     demand(strlen(ps_last_error()) == 0, "that nothing has failed yet");
+    demand(strcmp(ps_version(), PS_VERSION) == 0, "that header and library are of one version");
     null_and_options();
     starts(options);
     lifetime(options);

@@ -275,7 +275,7 @@ fn many_databases_are_asked_with_few_of_them_open() {
         let few = run("query", &folder, &["--no-correction", "--sql", sql], &[]);
         let said = complaint(&few);
         let open =
-            said.split("asked 70 databases, ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+            said.split("queried 70 databases, ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
         assert!(few.status.success() && open.is_some_and(|open| (1..=2).contains(&open)), "{sql}: {said}");
     }
 }

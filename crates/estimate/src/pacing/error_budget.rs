@@ -10,8 +10,8 @@
 //!   `u = P e / √(v + eᵀ P e)`. An edge less: `P' = P + u uᵀ` with `u = P e / √(v_e − eᵀ P e)`; the
 //!   root vanishes where the edge is a bridge.
 //!
-//! By hand: one node, one edge of variance 4 to the reference: P = 4. A second such edge: 4 − 16/(4
-//! + 4) = 2.
+//! By hand: one node, one edge of variance 4 to the reference: P = 4. A second such edge: 4 −
+//! 16/(4 + 4) = 2.
 //!
 //! Up to `DENSE_MAX` nodes P is computed whole. Beyond, columns of it come from the iterative
 //! solver as they are needed, partners of a new edge are sampled, and the random part is a node's

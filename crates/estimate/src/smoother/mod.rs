@@ -7,7 +7,7 @@
 //! and one constant asymmetry per pair of nodes (`layout`, `system`). Student-t weights, the scale
 //! of the edges' covariances, the variance of the asymmetries and each clock's wander (`evidence`)
 //! iterate around it. The error comes from the same model (`variance`, `solution`).
-//! `docs/accuracy.md` derives the model and shows its calibration.
+//! `docs/accuracy.md` derives the model, and `bench/LOG.md` shows its calibration.
 //!
 //! Two nodes by hand: node 1 is 1000 ns ahead and gains nothing; rounds measure theta = 990, 1010,
 //! 1000 with equal errors. All is one clock without wander, so the smoothed offset is 1000 ns at

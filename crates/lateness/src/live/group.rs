@@ -4,11 +4,12 @@
 //! [`SETTLING_NS`], so that every member has been heard of. A step that is lower than the rank's
 //! last begins the steps anew: ranks that return to a checkpoint do so together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::Clocks;
 use super::account::{Counts, Place};
 use super::change::{Change, Changes, Loss};
+use super::elsewhere::Elsewhere;
 use super::recent::{Judgement, Recent};
 use crate::host::late_host;
 use crate::operation::{Arrival, ClockError, DEVIATIONS, Waits, judge};
@@ -30,6 +31,20 @@ pub(crate) struct Group {
     pub totals: [HashMap<u32, (u64, i64)>; 2],
     first_heard_ns: Option<i64>,
     hosts: usize,
+    /// Its number among the groups.
+    number: u32,
+    /// Operations in which all members have arrived, until they are judged.
+    complete: VecDeque<Complete>,
+    /// When the members left the operation that was judged last, ns on the reference clock.
+    left_ns: Option<i64>,
+}
+
+/// An operation in which all members have arrived.
+#[derive(Clone, Debug)]
+struct Complete {
+    arrivals: Vec<Arrival>,
+    /// When that was found, ns on the reference clock.
+    found_ns: i64,
 }
 
 /// Progress of a member.
@@ -53,8 +68,18 @@ pub(crate) struct Pending {
 pub(crate) type Changed = (usize, Change);
 
 impl Group {
-    /// Processes an arrival, received at `now_ns`. Returns false if the rank had arrived at this
-    /// step before.
+    /// The group of that number.
+    pub fn new(number: u32) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    /// Its number among the groups.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Takes an arrival, heard of at `now_ns`. False where the rank had arrived at this step
+    /// before.
     pub fn arrive(&mut self, rank: u32, step: u64, at_ns: i64, now_ns: i64) -> bool {
         self.first_heard_ns.get_or_insert(now_ns);
         let progress = self.members.entry(rank).or_default();
@@ -69,12 +94,18 @@ impl Group {
         true
     }
 
-    /// Judges complete operations, and gives up those that will not complete.
-    pub fn settle(&mut self, now_ns: i64, places: &[Place], clocks: &dyn Clocks, counts: &mut Counts) -> Vec<Changed> {
-        let mut changed = Vec::new();
+    /// Sets apart what is complete, says how long its members waited, and gives up what will not
+    /// be complete.
+    pub fn collect(
+        &mut self,
+        now_ns: i64,
+        places: &[Place],
+        clocks: &dyn Clocks,
+        counts: &mut Counts,
+        elsewhere: &mut Elsewhere,
+    ) {
         if self.first_heard_ns.is_none_or(|first_ns| now_ns - first_ns < SETTLING_NS) {
-            self.give_up_beyond(PENDING_MAX, counts);
-            return changed;
+            return self.give_up_beyond(PENDING_MAX, counts);
         }
         let hosts: std::collections::BTreeSet<u32> =
             self.members.keys().filter_map(|rank| places.get(*rank as usize)).map(|place| place.host).collect();
@@ -85,7 +116,10 @@ impl Group {
             if pending.arrivals.len() == self.members.len() {
                 let arrivals = self.pending.remove(&key).map(|pending| pending.arrivals).unwrap_or_default();
                 match mapped(&arrivals, places, clocks) {
-                    Some(arrivals) => changed.extend(self.judge(&arrivals, places)),
+                    Some(arrivals) => {
+                        elsewhere.take(self.number, &arrivals);
+                        self.complete.push_back(Complete { arrivals, found_ns: now_ns });
+                    }
                     None => counts.without_clock += 1,
                 }
                 counts.operations += 1;
@@ -95,6 +129,21 @@ impl Group {
             }
         }
         self.give_up_beyond(PENDING_MAX, counts);
+    }
+
+    /// Judges what is complete. Where a member is in several groups too, that waits until reports
+    /// of all ranks about those have come.
+    pub fn settle(&mut self, now_ns: i64, places: &[Place], elsewhere: &Elsewhere) -> Vec<Changed> {
+        let mut changed = Vec::new();
+        while let Some(complete) = self.complete.front() {
+            let in_several = || complete.arrivals.iter().any(|arrival| elsewhere.is_in_several(arrival.rank));
+            let is_early = now_ns - complete.found_ns < ELSEWHERE_WITHIN_NS && self.complete.len() <= PENDING_MAX;
+            if is_early && in_several() {
+                break;
+            }
+            let arrivals = self.complete.pop_front().map(|complete| complete.arrivals).unwrap_or_default();
+            changed.extend(self.judge(&arrivals, places, elsewhere));
+        }
         changed
     }
 
@@ -128,16 +177,34 @@ impl Group {
         }
     }
 
-    fn judge(&mut self, arrivals: &[Arrival], places: &[Place]) -> Vec<Changed> {
-        let judged = judge(&Waits::All, arrivals);
+    fn judge(&mut self, arrivals: &[Arrival], places: &[Place], elsewhere: &Elsewhere) -> Vec<Changed> {
+        let mut judged = judge(&Waits::All, arrivals);
+        let left_ns = self.left_ns.unwrap_or(i64::MAX);
+        let own_lead_ns =
+            |late: usize, other: usize| elsewhere.own_lead_ns(self.number, left_ns, &arrivals[late], &arrivals[other]);
         let rank_of = |place: usize| arrivals[place].rank as u32;
         let host_of = |rank: usize| places.get(rank).map_or(u32::MAX, |place| place.host);
-        let host = late_host(&Waits::All, &judged, arrivals, host_of);
+        let margin = |sigma_ns: f64| (DEVIATIONS * sigma_ns) as i64;
+        let mut host = late_host(&Waits::All, &judged, arrivals, host_of);
+        if let Some(late) = &mut host {
+            let host = host_of(arrivals[late.last].rank);
+            let (own, others): (Vec<usize>, Vec<usize>) =
+                (0..arrivals.len()).partition(|place| host_of(arrivals[*place].rank) == host);
+            let leads_ns = own.iter().flat_map(|own| others.iter().map(|other| own_lead_ns(*own, *other)));
+            late.lead_ns = leads_ns.min().unwrap_or(0).min(late.lead_ns);
+            late.is_certain &= late.lead_ns > margin(late.lead_sigma_ns);
+        }
+        let mut named = judged.named();
+        if let Some(last) = named {
+            let others = (0..arrivals.len()).filter(|place| *place != last);
+            judged.lead_ns = others.map(|other| own_lead_ns(last, other)).min().unwrap_or(0).min(judged.lead_ns);
+            named = named.filter(|_| judged.lead_ns > margin(judged.lead_sigma_ns));
+        }
         let certain = host.filter(|late| late.is_certain).map(|late| (host_of(arrivals[late.last].rank), late.lead_ns));
         let at_ns = arrivals.iter().map(|arrival| arrival.start_ns).max().unwrap_or(0);
-        let named = judged.named().map(rank_of);
+        self.left_ns = Some(at_ns);
+        let named = named.map(rank_of);
         let floors_ns = self.recent.floors_ns();
-        let margin = |sigma_ns: f64| (DEVIATIONS * sigma_ns) as i64;
         let of_ranks = Loss { at_ns, member: named, lead_ns: judged.lead_ns, margin_ns: margin(judged.lead_sigma_ns) };
         let of_hosts = Loss {
             at_ns,
@@ -219,7 +286,9 @@ pub(crate) const SETTLING_NS: i64 = 3_000_000_000;
 /// Time from the first arrival at an operation until the reports of all ranks have been received,
 /// ns.
 const REPORTS_WITHIN_NS: i64 = 10_000_000_000;
-/// Most operations of a group with missing members; older ones are given up.
+/// Reports about what happened before an operation have come so long after it was complete, ns.
+const ELSEWHERE_WITHIN_NS: i64 = 2_000_000_000;
+/// Operations of a group whose members have not all arrived; older ones are given up.
 const PENDING_MAX: usize = 1 << 12;
 /// A member that has missed this many consecutive operations is removed from the group.
 const MISSED_MAX: u32 = 8;

@@ -1,7 +1,8 @@
 //! Which rank is late while a job runs, from the arrivals that its ranks report.
 //!
 //! Data flows one way: `batch` (bytes of one rank) → `group` (arrivals of all ranks, paired by
-//! group and step, and judged by `operation`) → `change` (when a member began to be late, and when
+//! group and step, and judged by `operation`; what a rank lost in other groups counts there, by
+//! `elsewhere`) → `change` (when a member began to be late, and when
 //! that ended) → `watch` (all groups; who is waited for) → [`Event`]s and [`Standing`].
 //!
 //! The caller gives the time and says what the reference clock showed when a rank's clock showed
@@ -10,6 +11,7 @@
 mod account;
 mod batch;
 mod change;
+mod elsewhere;
 mod group;
 mod recent;
 mod watch;

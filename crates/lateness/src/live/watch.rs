@@ -6,6 +6,7 @@ use super::Clocks;
 use super::account::{Counts, Place};
 use super::batch::Batch;
 use super::change::{Change, Run};
+use super::elsewhere::Elsewhere;
 use super::group::{Group, Key};
 use super::recent::{Judgement, WINDOWS_NS, Window};
 
@@ -91,6 +92,7 @@ pub struct Watch {
     groups: BTreeMap<String, Group>,
     ranks: Vec<Heard>,
     waits: BTreeMap<String, (Key, Waiting)>,
+    elsewhere: Elsewhere,
     counts: Counts,
 }
 
@@ -108,7 +110,8 @@ impl Watch {
     /// Creates a watch of ranks at these places.
     pub fn new(places: Vec<Place>) -> Self {
         let ranks = vec![Heard::default(); places.len()];
-        Self { places, ranks, ..Self::default() }
+        let elsewhere = Elsewhere::new(places.len());
+        Self { places, ranks, elsewhere, ..Self::default() }
     }
 
     /// Processes a message of a rank, received at `now_ns` on the reference clock.
@@ -135,7 +138,9 @@ impl Watch {
                 self.counts.beyond += arrivals.arrivals.len() as u64;
                 continue;
             }
-            let group = self.groups.entry(arrivals.name).or_default();
+            let number = self.groups.len() as u32;
+            let group = self.groups.entry(arrivals.name).or_insert_with(|| Group::new(number));
+            self.elsewhere.is_member(rank, group.number());
             for stamp in arrivals.arrivals {
                 let is_new = group.arrive(rank, stamp.step, stamp.at_ns, now_ns);
                 self.counts.arrivals += 1;
@@ -147,8 +152,11 @@ impl Watch {
     /// Judges the operations that are complete at `now_ns`, and returns the changes.
     pub fn advance(&mut self, now_ns: i64, clocks: &dyn Clocks) -> Vec<Event> {
         let mut events = Vec::new();
+        for group in self.groups.values_mut() {
+            group.collect(now_ns, &self.places, clocks, &mut self.counts, &mut self.elsewhere);
+        }
         for (name, group) in &mut self.groups {
-            for (kind, change) in group.settle(now_ns, &self.places, clocks, &mut self.counts) {
+            for (kind, change) in group.settle(now_ns, &self.places, &self.elsewhere) {
                 match change {
                     Change::Begun(member, run) => {
                         events.push(Event::LateBegun(lateness(name, group, (kind, member), &run, now_ns)));

@@ -36,6 +36,7 @@ fn page(host: &str) -> Page {
     let mut page = simulated.page().expect("a page");
     page.data.nodes.iter_mut().for_each(|row| row.host = host.to_owned());
     page.faults.push(host.to_owned());
+    page.late.push(host.to_owned());
     page.notes.push(host.to_owned());
     page.verdict.push(Sentence::bad(host));
     page

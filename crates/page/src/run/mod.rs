@@ -1,11 +1,12 @@
 //! Conversion of a run's directory into a page.
 //!
-//! `documents` reads the files written once and `recording` the rounds; `edges` handles the files
-//! of edge fits. A directory whose run was killed or is still in progress has no report. The last
+//! `documents` reads the files written once, `recording` the rounds, and `late` who was late while
+//! the job ran; `edges` handles the files of edge fits. A directory whose run was killed or is still in progress has no report. The last
 //! round in `offsets.jsonl` then takes its place, and the page states this. It does not query a run
 //! in progress.
 
 mod documents;
+mod late;
 mod recording;
 
 use std::path::Path;
@@ -41,7 +42,9 @@ pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
     let (report, target_ns, rounds) = (&documents.report, documents.target_ns(), survey.rounds);
     let stated = report.as_ref().map_or(0, |report| report.rounds as usize);
     let seen = verdict::Seen { report, nodes: &all, reference, target_ns, faults: &faults, rounds: rounds.max(stated) };
-    let verdict = verdict::of_run(&seen);
+    let mut verdict = verdict::of_run(&seen);
+    let (late, late_verdict) = late::while_it_ran(directory);
+    verdict.extend(late_verdict);
     let nodes = worst_rows(all);
     let names: Vec<_> = nodes.iter().map(|row| row.node_id).collect();
     let data = Data {
@@ -62,6 +65,7 @@ pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
         verdict,
         notes: documents.notes.clone(),
         faults: faults.iter().map(Fault::to_string).collect(),
+        late,
         tables: documents.tables(),
         data,
         traces: None,

@@ -171,7 +171,7 @@ impl Config {
 
     /// Returns the time after which a group over TCP begins with the ranks that have joined.
     pub fn begin_after(&self) -> Option<StdDuration> {
-        self.start_timeout.map(|limit| StdDuration::from_nanos(limit.as_ns().unsigned_abs()))
+        self.start_timeout.map(Duration::to_std)
     }
 
     /// Returns true if the ranks are divided into regions, each a run of its own

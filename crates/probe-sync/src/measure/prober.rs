@@ -332,7 +332,7 @@ fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Er
 
 /// Returns how long a node waits for its exchanges once probing has stopped.
 pub fn end_limit(exchange_timeout: Duration) -> StdDuration {
-    END_LIMIT_MIN.max(2 * StdDuration::from_nanos(exchange_timeout.as_ns().unsigned_abs()))
+    END_LIMIT_MIN.max(2 * exchange_timeout.to_std())
 }
 
 /// Returns the phase of a rank's bursts relative to the others on its host.

@@ -47,7 +47,7 @@ impl Stop {
     /// # Errors
     /// Returns the error with which `nap` ends the wait.
     pub fn wait<E>(&self, span: Duration, mut nap: impl FnMut(StdDuration) -> Result<(), E>) -> Result<(), E> {
-        let deadline = Instant::now() + StdDuration::from_nanos(span.as_ns().max(0).unsigned_abs());
+        let deadline = Instant::now() + span.to_std();
         while !self.raised() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

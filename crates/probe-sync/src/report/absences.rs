@@ -1,7 +1,5 @@
 //! Which ranks were absent from the run, when and why.
 
-use std::time::Duration as StdDuration;
-
 use probe_sync_time::{Duration, NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +41,7 @@ impl Absences {
 
     /// Records that a rank has not joined within `limit`, so the run begins without it.
     pub fn missing(&mut self, plan: &Plan, rank: usize, limit: Duration) {
-        let reason = format!("it did not join within {:.0?}", StdDuration::from_nanos(limit.as_ns().unsigned_abs()));
+        let reason = format!("it did not join within {:.0?}", limit.to_std());
         tracing::warn!("rank {rank} is missing: {reason}; the run starts without it, and it can join later");
         if self.0.len() < MOST {
             let node_id = plan.node_of_rank[rank];

@@ -137,7 +137,7 @@ impl Decider {
         let leading = leading.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
         let first_start = *self.first_start.get_or_insert(self.timeline.on_timeline(leading.window_start));
         let lasted = (self.timeline.on_timeline(leading.window_end) - first_start).as_ns().max(0);
-        let lasted = master.map_or(lasted, |master| i64::try_from(master.begun.as_nanos()).unwrap_or(i64::MAX));
+        let lasted = master.map_or(lasted, |master| Duration::from_std(master.begun).as_ns());
         self.asked |= windows.iter().any(|window| window.stop_requested);
         let over = self.over(lasted);
         // Once more, so that what was recorded until now is not at the edge of what was measured.
@@ -163,7 +163,7 @@ impl Decider {
         if let Some(MasterTime { closed, .. }) = master.filter(|_| closing.is_some()) {
             // The master may have cut its window long before the others ended theirs: their last
             // one is to be whole.
-            start += Duration::from_ns(i64::try_from(closed.as_nanos()).unwrap_or(0));
+            start += Duration::from_std(closed);
         }
         let decision = next.decision(start, ends);
         let next_window_end = if self.timed { on_the_grid(start, next.window) } else { decision.next_window_end };

@@ -251,7 +251,7 @@ impl<'c> Exchange<'c> {
     pub fn succeed(&mut self, there: &[bool], window: Duration) -> Result<Rank, Error> {
         // Ranks that the master told of the round still notice its loss a window after those that
         // it did not.
-        let late_by = 2 * nanos(window) + NOTICED_APART;
+        let late_by = 2 * window.to_std() + NOTICED_APART;
         let deadline = Deadline::new(4 * late_by, Some(Arc::clone(&self.stop)));
         Ok(self.collective.succeed(there, late_by, &deadline)?)
     }
@@ -478,23 +478,23 @@ impl<'c> Exchange<'c> {
     /// for its window, and until that accepts the message; a rank that is not a node waits from the
     /// beginning of the window. The root knows which rank is missing, so it reports first.
     fn deadline_of_the_roots_word(&self, window: Duration) -> Deadline {
-        let limit = 2 * self.round_limit(window) + 2 * nanos(window);
+        let limit = 2 * self.round_limit(window) + 2 * window.to_std();
         let mut deadline = self.deadline_in(limit, window);
         if !self.collective.signals_reach_all() {
             // This rank alone was asked to end; the root may be waiting for another that hangs.
-            deadline.grace = self.round_limit(window) + nanos(window);
+            deadline.grace = self.round_limit(window) + window.to_std();
         }
         deadline.extended(ROOT_SPEAKS_FIRST)
     }
 
     fn round_limit(&self, window: Duration) -> StdDuration {
-        nanos(self.round_timeout) + nanos(window) * 3 / 2
+        self.round_timeout.to_std() + window.to_std() * 3 / 2
     }
 
     fn deadline_in(&self, limit: StdDuration, window: Duration) -> Deadline {
         let mut deadline = Deadline::new(limit, Some(Arc::clone(&self.stop)));
         if !self.collective.signals_reach_all() {
-            deadline.grace += nanos(window) * 3 / 2;
+            deadline.grace += window.to_std() * 3 / 2;
         }
         deadline
     }
@@ -513,7 +513,3 @@ const NOTICED_APART: StdDuration = StdDuration::from_secs(5);
 /// Most estimates that the root sends in a round in which all ranks are sent everything: 256 ranks
 /// of 256 nodes, some 7 MB.
 const SHARED_ESTIMATES_MAX: usize = 1 << 16;
-
-fn nanos(span: Duration) -> StdDuration {
-    StdDuration::from_nanos(span.as_ns().unsigned_abs())
-}

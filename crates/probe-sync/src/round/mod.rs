@@ -368,10 +368,8 @@ impl<'c> Rounds<'c> {
 
     /// Keeps the length of the window; the run ends when its time is over or on request.
     fn no_round(&mut self) {
-        let half = StdDuration::from_nanos(self.configured_window.as_ns().unsigned_abs() / 2);
-        let over = self.duration.is_some_and(|duration| {
-            self.begun.0.elapsed() + half >= StdDuration::from_nanos(duration.as_ns().unsigned_abs())
-        });
+        let half = self.configured_window.to_std() / 2;
+        let over = self.duration.is_some_and(|duration| self.begun.0.elapsed() + half >= duration.to_std());
         self.ended = over || self.stop.raised();
         self.round_id = self.round_id.next();
         let next = self.pace.decision(SystemClock.now().on_reference(), false);

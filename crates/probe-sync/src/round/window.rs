@@ -77,7 +77,7 @@ impl WindowPlan {
     /// is the node's own clock; a rank that is not a node has none, and waits for the length.
     pub fn remaining(&self, now: Option<Timestamp<System>>) -> Duration {
         let length = self.length.as_ns();
-        let passed = i64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        let passed = Duration::from_std(self.begun.elapsed()).as_ns();
         let by_length = if self.early { 0 } else { length.saturating_sub(passed) };
         let wait = self.end.zip(now).map_or(by_length, |(end, now)| (end - now).as_ns());
         let least = if self.early { 0 } else { length / 2 };

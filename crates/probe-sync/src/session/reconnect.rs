@@ -8,7 +8,6 @@
 //! It does not look for another master; `round::succession` does if the master is lost.
 
 use std::sync::Arc;
-use std::time::Duration as StdDuration;
 
 use probe_sync_collective::Deadline;
 use probe_sync_time::Duration;
@@ -42,7 +41,7 @@ impl Returning {
     /// # Errors
     /// `error` if it is not admitted; otherwise why it cannot take part.
     pub fn come_back(&self, rounds: &mut Rounds<'_>, error: Error) -> Result<Arc<Joined>, Error> {
-        let limit = StdDuration::from_nanos(self.limit.as_ns().unsigned_abs());
+        let limit = self.limit.to_std();
         let deadline = Deadline::new(limit, Some(Arc::clone(&self.context.stop)));
         let rank = self.context.part.as_ref().map_or(rounds.rank(), |part| part.rank as usize);
         tracing::warn!("rank {rank}: {error}; it keeps answering probes and tries to reconnect for up to {limit:.0?}");

@@ -241,7 +241,7 @@ pub(super) fn come_back(
         Ok::<_, String>(Statement { hello, ready: bound.as_ref().map(|bound| bound.ready.clone()) })
     });
     let window = config.as_ref().map_or(Duration::ZERO, |config| Pace::configured(config).window);
-    let limit = RETURN_LIMIT + 3 * StdDuration::from_nanos(window.as_ns().unsigned_abs());
+    let limit = RETURN_LIMIT + 3 * window.to_std();
     let deadline = Deadline::new(limit, Some(Arc::clone(&context.stop)));
     let welcome = collective.come_back(&wire::encode(&statement), &deadline);
     let config = config?;

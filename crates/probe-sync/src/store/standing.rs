@@ -187,7 +187,7 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let rounds = rounds(&newest(&directory.join("global_windows.jsonl")))?;
     let decided = rounds.first().filter(|round| round.round_id == last.round_id);
     let age = SystemTime::now().duration_since(written).unwrap_or_default();
-    let window = Duration::from_nanos(u64::try_from((last.window_end - last.window_start).as_ns()).unwrap_or(0));
+    let window = (last.window_end - last.window_start).to_std();
     let next = decided.and_then(|round| u64::try_from(round.decision.next_window.as_ns()).ok());
     let next = next.filter(|ns| *ns > 0).map_or(window, Duration::from_nanos);
     let is_paused = decided.is_some_and(|round| round.decision.paused);
@@ -216,9 +216,9 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
 /// by the time since it was written.
 fn late(folder: &Path) -> LateStanding {
     let Ok(file) = open_regular(&newest(&folder.join(LATE_FILE))) else { return LateStanding::default() };
-    let lines: Vec<LateRecord> = last_lines(&file, |_| false).unwrap_or_default();
-    let written_ns = lines.first().map_or(0, |last| last.at_ns);
-    let mut standing = LateStanding::after(lines.into_iter().rev());
+    let lines = records(&file);
+    let written_ns = lines.last().map_or(0, |last| last.at_ns);
+    let mut standing = LateStanding::after(lines);
     let written = file.metadata().and_then(|metadata| metadata.modified());
     let since = written.ok().and_then(|written| SystemTime::now().duration_since(written).ok()).unwrap_or_default();
     let now_ns = written_ns.saturating_add(i64::try_from(since.as_nanos()).unwrap_or(0));
@@ -226,7 +226,19 @@ fn late(folder: &Path) -> LateStanding {
     standing
 }
 
-/// Checks that a directory belongs to a run.
+/// The lines of a run's `late.jsonl`, oldest first; of a long file those at its end, and none where
+/// there is no such file.
+pub fn late_records(folder: &Path) -> Vec<LateRecord> {
+    open_regular(&newest(&folder.join(LATE_FILE))).map_or_else(|_| Vec::new(), |file| records(&file))
+}
+
+fn records(file: &File) -> Vec<LateRecord> {
+    let mut lines = last_lines(file, |_| false).unwrap_or_default();
+    lines.reverse();
+    lines
+}
+
+/// Refuses a directory that is no run's.
 ///
 /// # Errors
 /// [`Error::File`] names what is missing, and what to do.

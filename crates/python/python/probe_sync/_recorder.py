@@ -118,7 +118,8 @@ class Recorder:
         if failure is not None and _ends_well(failure):
             failure = None
         if failure is not None:
-            # The other ranks may wait for this one in a collective, and never come; only when this rank has ended does its launcher end them.
+            # The other ranks may wait for this one in a collective, and never come; only when this
+            # rank has ended does its launcher end them.
             self._deadline = time.monotonic() + _FAILED_S
             told = f"stopped by {type(failure).__name__}; waiting at most {_FAILED_S:.0f} s for the other ranks before the error is raised"
             _tell(f"probe_sync: rank {self.rank}: {told}")
@@ -220,8 +221,9 @@ class Recorder:
                 news = (len(missing), self._received())
                 latest, seen = (latest, seen) if news == seen else (now, news)
             away = self._session.state.away
-            # Nothing is sent to a run that is over, nor by ranks that it has lost; what ranks write into a folder that all see may just be about to get
-            # its name, and a rank that was too late for a round may live.
+            # Nothing is sent to a run that is over, nor by ranks that it has lost; what ranks write
+            # into a folder that all see may just be about to get its name, and a rank that was too
+            # late for a round may live.
             over = self._session.state.phase in ("ended", "failed") or all(rank in away for rank, _ in missing)
             if now - latest >= (_OVER_S if over else _WRITTEN_S) or now - begun >= _LONGEST_S or now >= self._deadline:
                 break
@@ -309,7 +311,8 @@ def host() -> str:
 _ATTEMPTS = 8
 _NAME_MAX = 255
 _PERIOD_S = 0.1
-# Ranks end within seconds of each other; a large trace takes a while to write. Counted from when something came last.
+# Ranks end within seconds of each other; a large trace takes a while to write. Counted from when
+# something came last.
 _WRITTEN_S = 300.0
 _OVER_S = 30.0
 _LOOK_S = 1.0

@@ -231,7 +231,8 @@ def _port(given: Mapping[str, str], source: str) -> int:
                 raise ConfigError(f"{name}={given[name]!r}: {error}; give a port number") from error
     job = given.get("SLURM_JOB_ID", "")
     if source == "Slurm" and job.isdigit():
-        # Above the ports that systems hand out. jax.distributed takes job % 4096 there, so we keep away from that.
+        # Above the ports that systems hand out. jax.distributed takes job % 4096 there, so we keep
+        # away from that.
         return 61440 + (int(job) + 2048) % 4096
     raise ConfigError(
         f"{source} does not give rank 0's port: set PROBE_SYNC_MASTER_PORT to a port that is free on its host, the same on all ranks"
@@ -254,7 +255,8 @@ def _agreed(host: str, rank: int, size: int, port: int, known: bytes, timeout: f
     if not 0 < port < 65536:
         raise ConfigError(f"port={port}: give a number from 1 to 65535 that is free on rank 0's host, the same on all ranks")
     if rank == 0:
-        # Its own name may lead to 127.0.1.1: it listens everywhere, except where only loopback is meant.
+        # Its own name may lead to 127.0.1.1: it listens everywhere, except where only loopback is
+        # meant.
         meeting = Meeting([host] if _is_loopback(host) else None, port=port, known=known)
         return Group(rank, size, meeting.unique_id, meeting)
     return Group(rank, size, agreed_id(_addresses(host, timeout), port=port, known=known))

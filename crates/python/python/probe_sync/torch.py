@@ -274,7 +274,8 @@ def _around(name: str) -> tuple[int, int]:
     return before, after
 
 
-# The public one takes some 3 µs from the first reading to the second, this one 0.5 µs; torch has had it since 2.1.
+# The public one takes some 3 µs from the first reading to the second, this one 0.5 µs; torch has
+# had it since 2.1.
 _enter: Any = getattr(_torch._C._profiler, "_RecordFunctionFast", None) or _profiler.record_function
 
 _LOOK_S = 0.5

@@ -162,7 +162,8 @@ impl Recording {
         &self.threads
     }
 
-    /// Returns its file, if it has one.
+    /// Its file, where it has one.
+    #[cfg(feature = "export")]
     pub(crate) fn path(&self) -> Option<&Path> {
         self.source.path()
     }

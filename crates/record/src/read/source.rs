@@ -47,7 +47,8 @@ impl Source {
         }
     }
 
-    /// Name of its file.
+    /// Its file's name.
+    #[cfg(feature = "export")]
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(_, path) | Self::Held(.., path) => Some(path),

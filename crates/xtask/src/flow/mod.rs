@@ -2,44 +2,27 @@
 //! truth.
 //!
 //! It produces the README's first example, and a short form of it is a step of `cargo xtask test`.
-//! A real JAX job of four ranks is traced while `probe_sync run --inject-skew` measures alongside
-//! ([`experiment`]); the traces are bent by that run's virtual clocks and aligned with `--run-dir`,
-//! and every time is compared with the true one ([`outcome`]). With `--record` it does so for all
-//! clocks, with the machine as it is and with all cores busy, and writes the table ([`table`]) and
-//! the picture ([`picture`]) in the docs. Bending and judging are Python programs in `bench/flow`,
-//! which share no code with the programs under test.
-//!
-//! It does not change the system's Python ([`python`] keeps JAX under `target/flow`), and it runs
-//! on one machine only.
+//! The runs, their judgement, the table and the picture are `bench/flow/run.py`; this builds the
+//! program under test and installs JAX or torch under `target` ([`python`]).
 
-mod case;
-mod experiment;
-mod helpers;
-mod outcome;
-mod picture;
 mod python;
-mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum as _};
+use anyhow::{Context, Result};
+use clap::Args;
 
-use crate::{results, steps};
-use case::{Case, Model};
-use experiment::Experiment;
-use outcome::Outcome;
+use crate::steps;
 pub use python::{with_jax, with_torch};
-use table::Run;
 
 /// What `cargo xtask flow` can be told.
 #[derive(Args, Debug)]
 pub struct Settings {
-    /// What the virtual clocks do
-    #[arg(long, value_enum, default_value = "constant")]
-    model: Model,
+    /// What the virtual clocks do: constant, sinusoid or steps
+    #[arg(long, default_value = "constant")]
+    model: String,
     /// Runs, each with clocks and ports of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
@@ -82,67 +65,35 @@ pub fn flow(root: &Path, settings: &Settings) -> Result<()> {
         Some(program) => program.canonicalize().with_context(|| format!("no program {}", program.display()))?,
         None => release(root)?,
     };
-    let cases: Vec<(Model, bool)> = if settings.record {
-        let both = |loaded| Model::value_variants().iter().map(move |model| (*model, loaded));
-        both(false).chain(both(true)).collect()
-    } else {
-        vec![(settings.model, settings.loaded)]
-    };
-    let mut runs = Vec::new();
-    for (model, loaded) in cases {
-        for seed in settings.seed..settings.seed + settings.runs {
-            let case = Case { model, loaded, seed, seconds: SECONDS };
-            let outcome = Experiment { python: &python, program: &program, case }.perform(root);
-            match &outcome {
-                Ok(outcome) => report(root, outcome)?,
-                Err(error) => println!("  FAILED          {error:#}\n"),
-            }
-            runs.push(Run { case, outcome: outcome.map_err(|error| format!("{error:#}")) });
-        }
-    }
+    let mut run = script(root, &python, &program);
+    run.arg(format!("--runs={}", settings.runs)).arg(format!("--seed={}", settings.seed));
     if settings.record {
-        record(root, &runs)?;
+        run.args(["--record", "bench/LOG.md", "docs/before_after.svg"]);
+    } else {
+        run.args(["--model", &settings.model]).args(settings.loaded.then_some("--loaded"));
     }
-    let missed = runs.iter().filter(|run| !run.problems().is_empty()).count();
-    if missed > 0 { bail!("{missed} of {} runs miss what they must show", runs.len()) } else { Ok(()) }
-}
-
-/// Writes the table and the picture.
-fn record(root: &Path, runs: &[Run]) -> Result<()> {
-    results::write(root, &[("flow", format!("{}\n{}", machine(), table::table(runs)))])?;
-    // The first: constant clocks, nothing beside them.
-    let first = runs.first().and_then(|run| run.outcome.as_ref().ok()).context("the first run failed: no picture")?;
-    std::fs::write(root.join(PICTURE), picture::svg(first)).with_context(|| format!("writing {PICTURE}"))?;
-    println!("picture written to {PICTURE}");
-    Ok(())
+    steps::visible(&mut run, RECORD)
 }
 
 /// One short run with constant clocks, by a program that is built already.
-///
-/// # Errors
-/// As [`flow`].
-pub fn short(root: &Path, python: &Path, program: &Path) -> Result<()> {
-    let case = Case { model: Model::Constant, loaded: false, seed: 1, seconds: SECONDS_SHORT };
-    let outcome = Experiment { python, program, case }.perform(root)?;
-    report(root, &outcome)?;
-    let problems = outcome.problems();
-    if problems.is_empty() { Ok(()) } else { bail!("{}", problems.join("; ")) }
+pub fn short(root: &Path, python: &Path, program: &Path) -> Command {
+    let mut run = script(root, python, program);
+    run.args(["--seconds", "8"]);
+    run
 }
 
-/// What the figures depend on beside the program.
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let average = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let fifteen_minutes = average.split_whitespace().nth(2).unwrap_or("unknown");
-    format!("{cores} cores, load average of the last 15 minutes {fifteen_minutes}, JAX {}.\n", python::jax_version())
+/// Tests of the judgement.
+pub fn tests(root: &Path) -> Command {
+    let mut tests = Command::new("python3");
+    tests.arg(root.join("bench/flow/test_run.py"));
+    tests
 }
 
-/// Tells what a run showed, and draws it beside its files.
-fn report(root: &Path, outcome: &Outcome) -> Result<()> {
-    let picture = root.join(&outcome.folder).join("before_after.svg");
-    std::fs::write(&picture, picture::svg(outcome)).with_context(|| format!("writing {}", picture.display()))?;
-    println!("{}", outcome.told());
-    Ok(())
+fn script(root: &Path, python: &Path, program: &Path) -> Command {
+    let mut run = Command::new(python);
+    run.arg("bench/flow/run.py").arg("--program").arg(program);
+    run.arg("--out").arg(root.join("target/flow/runs")).current_dir(root);
+    run
 }
 
 /// Builds the command that users get, without MPI: all ranks are processes of this machine.
@@ -153,11 +104,7 @@ fn release(root: &Path) -> Result<PathBuf> {
     Ok(steps::target(root).join("release/probe_sync"))
 }
 
-/// The README's picture, relative to the root.
-const PICTURE: &str = "docs/before_after.svg";
-
-/// How long a run measures; the job is traced nearly as long.
-const SECONDS: u32 = 12;
-const SECONDS_SHORT: u32 = 8;
-
 const BUILD: Duration = Duration::from_secs(1200);
+
+/// All clocks and loads, a hundred runs of each.
+const RECORD: Duration = Duration::from_secs(24 * 3600);

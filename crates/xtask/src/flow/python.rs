@@ -86,11 +86,6 @@ fn has(python: &Path, library: &Library) -> bool {
     answer.is_some_and(|version| version.trim() == library.version())
 }
 
-/// The version of JAX.
-pub fn jax_version() -> &'static str {
-    LIBRARY_JAX.version()
-}
-
 impl Library {
     fn version(&self) -> &'static str {
         self.packages.first().and_then(|package| package.split_once("==")).map_or("", |(_, version)| version)
@@ -99,9 +94,9 @@ impl Library {
 
 const LIBRARY_JAX: Library = Library {
     name: "JAX",
-    packages: &["jax==0.10.2", "jaxlib==0.10.2"],
+    packages: &["jax==0.10.2", "jaxlib==0.10.2", "matplotlib==3.11.2"],
     venv: "target/flow/venv",
-    size: "some 150 MB",
+    size: "some 250 MB",
     // 0.7, its downloads, and some room.
     needs_gb: 2.0,
 };

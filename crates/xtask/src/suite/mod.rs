@@ -182,13 +182,15 @@ fn whole_flow(runner: &mut Runner, root: &Path, tools: Tools) {
     if !runner.wants(FLOW) {
         return;
     }
+    runner.command("flow of a traced job, tests of its judgement", Count::Step, SHORT, &mut flow::tests(root));
     let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
     if !runner.prerequisite("build programs for the flow", Count::Step, BUILD, &mut build) {
         return runner.skip(FLOW, "the programs do not build");
     }
     match flow::with_jax(root) {
         Ok(python) => {
-            runner.check(FLOW, || flow::short(root, &python, &root.join("target/debug/probe_sync")));
+            let mut short = flow::short(root, &python, &root.join("target/debug/probe_sync"));
+            runner.command(FLOW, Count::Figures, FLOW_LIMIT, &mut short);
         }
         Err(reason) => runner.skip(FLOW, &reason),
     }
@@ -232,6 +234,9 @@ const TESTS_PER_CORE: usize = 3;
 const TESTS_MAX: usize = 16;
 
 const SHORT: Duration = Duration::from_secs(120);
+
+/// Half a minute on a quiet machine.
+const FLOW_LIMIT: Duration = Duration::from_secs(600);
 
 /// In the background of everything else, from a cold cache.
 const LINT: Duration = Duration::from_secs(1800);

@@ -71,6 +71,8 @@ fn rust_file(name: &str, text: &str) -> Vec<String> {
 fn impurities(name: &str, source: &Source) -> Vec<String> {
     let mut complaints = Vec::new();
     for (number, line) in source.code_lines() {
+        // A span is a value.
+        let line = &line.replace("core::time::Duration", "");
         let direct = IMPURE.iter().find(|word| line.contains(**word)).map(|word| (*word).to_owned());
         if let Some(word) = direct.or_else(|| grouped_import(line)) {
             complaints.push(format!("{name}:{number}: a pure crate uses {word}"));

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use super::place::{MPI_HEADER, Place, programs};
 use super::truth;
@@ -79,6 +80,35 @@ impl Mpi {
         let name = format!("readme_mpi_{}", self.name);
         let output = place.run_with(self.mpirun("2").arg(program).env("PROBE_SYNC_OUT", place.out(&name)), &name)?;
         ensure!(output.matches("ns ahead of node 0").count() == 2, "not what the guide shows:\n{output}");
+        self.late(place)
+    }
+
+    /// A program that knows nothing of us, with the layer of the profiling interface before it:
+    /// the rank that is late is named, and no other.
+    fn late(&self, place: &Place<'_>) -> Result<()> {
+        let layer = place.c_of(
+            &format!("libprobe_sync_pmpi_{}.so", self.name),
+            &[&place.prefix.join(install::PMPI_SOURCE)],
+            &[&self.compile, "-std=c11", "-shared", "-fPIC"],
+        )?;
+        let name = format!("late_job_{}", self.name);
+        let (job, out) = (place.prefix.join("bin").join(&name), place.out(&name));
+        let mut compile = Command::new(&self.compile);
+        compile.arg("-std=c11").arg(place.root.join("crates/capi/tests/c/late_job.c")).arg("-o").arg(&job);
+        place.run_with(&mut compile, &format!("compile {name}"))?;
+        let mut run = self.mpirun("4");
+        run.arg("env").arg(format!("LD_PRELOAD={}", layer.display())).arg(&job).arg("12");
+        run.env("PROBE_SYNC_OUT", &out).env("PROBE_SYNC_WINDOW", "500ms");
+        // Clocks that are wrong by more than the rank is late.
+        run.env("PROBE_SYNC_INJECT_SKEW", "7").env("PROBE_SYNC_SKEW_OFFSET", "50ms");
+        let output = place.run_with(&mut run, &name)?;
+        ensure!(output.contains("sum 4"), "the job did not compute what it does alone:\n{output}");
+        let told = out.join("late.jsonl");
+        let told = std::fs::read_to_string(&told).with_context(|| format!("reading {}", told.display()))?;
+        let lines = told.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+        let late: Vec<&Value> = lines.iter().map(|line| &line["late"]).filter(|late| !late.is_null()).collect();
+        let only = |late: &&&Value| late["rank"] == 2 && late["group"] == "allreduce (world)";
+        ensure!(!late.is_empty() && late.iter().all(|late| only(&late)), "not rank 2, and only that:\n{told}");
         Ok(())
     }
 
