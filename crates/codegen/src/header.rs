@@ -41,8 +41,8 @@ pub fn generate(root: &Path) -> Result<String> {
     Ok(String::from_utf8(text)?)
 }
 
-/// The version at which a program is compiled, which `ps_version()` may exceed, and the visibility of
-/// functions in programs that hide theirs.
+/// Macros for the version that a program is compiled against, which `ps_version()` may exceed, and
+/// for the visibility of functions in programs that hide theirs.
 fn macros() -> String {
     format!(
         "\n// Version of this header; ps_version() is the library's.\n#define PS_VERSION \"{}\"\n\

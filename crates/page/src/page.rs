@@ -23,9 +23,9 @@ pub struct Page {
     pub(crate) notes: Vec<String>,
     /// Faults in sentences.
     pub(crate) faults: Vec<String>,
-    /// Who was late while the job ran, in sentences.
+    /// Ranks that were late while the job ran, in sentences.
     pub(crate) late: Vec<String>,
-    /// Cost, and other lists.
+    /// Cost, and other tables.
     pub(crate) tables: Vec<Table>,
     /// Data of the charts.
     pub(crate) data: Data,

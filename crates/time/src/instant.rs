@@ -266,7 +266,7 @@ impl Duration {
         self.ns as f64 * 1e-9
     }
 
-    /// The same span for the standard library; a negative one becomes zero.
+    /// Converts to a duration of the standard library; a negative one becomes zero.
     ///
     /// ```
     /// use probe_sync_time::Duration;
@@ -279,7 +279,7 @@ impl Duration {
         core::time::Duration::from_nanos(ns.unsigned_abs())
     }
 
-    /// The span of the standard library's duration, saturating at 292 years.
+    /// Converts a duration of the standard library, saturating at 292 years.
     pub fn from_std(span: core::time::Duration) -> Self {
         Self::from_ns(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX))
     }

@@ -139,7 +139,8 @@ pub const SONAME: &str = "libprobe_sync.so.0";
 /// What users compile against their MPI, relative to the prefix.
 pub const MPI_SOURCE: &str = "share/probe_sync/probe_sync_mpi.c";
 
-/// What they compile to find late ranks of a program as it is, relative to the prefix.
+/// The source that programs compile to find late ranks without changes to their code, relative to
+/// the prefix.
 pub const PMPI_SOURCE: &str = "share/probe_sync/probe_sync_pmpi.c";
 
 /// What Rust's standard library needs of the system.

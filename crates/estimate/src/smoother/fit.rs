@@ -100,10 +100,11 @@ impl Fit {
         fit
     }
 
-    /// Spreads what the edges of a node share over these. With d measures in a round of variance
-    /// v + d·r² each, as if independent, the node is known to v/d + r²: measured by three edges with
-    /// 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part counts: where all
-    /// nodes are alike, two of them are known to 2·r² against each other then, as they must be.
+    /// Distributes the errors shared by the edges of a node over these. With d measures in a round
+    /// of variance v + d·r² each, as if independent, the node is known to v/d + r²: measured by
+    /// three edges with 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part
+    /// counts: if all nodes are alike, two of them are then known to 2·r² relative to each other,
+    /// as they must be.
     pub(super) fn share_errors(&mut self) {
         let layout = &self.layout;
         let parts = if self.refined { PARTS } else { 1 };

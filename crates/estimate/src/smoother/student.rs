@@ -10,9 +10,9 @@ pub(super) fn weight(dimensions: f64, square: f64) -> f64 {
     ((FREEDOM + dimensions) / (FREEDOM + square)).min(1.0)
 }
 
-/// By what to multiply a variance that is known from so many residuals, so that three standard
-/// deviations mean what they mean of a normal variable: a Student-t's 99.87 % point is 3·(1 +
-/// 2.5/ν + 5.75/ν²) (Abramowitz and Stegun 26.7.5).
+/// Factor on a variance known from this many residuals, so that three standard deviations mean the
+/// same as for a normal variable: a Student-t's 99.87 % point is 3·(1 + 2.5/ν + 5.75/ν²)
+/// (Abramowitz and Stegun 26.7.5).
 pub(super) fn few(freedom: f64) -> f64 {
     (1.0 + 2.5 / freedom + 5.75 / (freedom * freedom)).powi(2)
 }

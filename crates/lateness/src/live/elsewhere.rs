@@ -36,12 +36,12 @@ struct Wait {
 }
 
 impl Elsewhere {
-    /// Nothing of so many ranks.
+    /// Creates an empty record of waits for this many ranks.
     pub fn new(ranks: usize) -> Self {
         Self { ranks: vec![Waits::default(); ranks] }
     }
 
-    /// Takes that a rank is a member of a group.
+    /// Records that a rank is a member of a group.
     pub fn is_member(&mut self, rank: u32, group: u32) {
         let Some(of) = self.ranks.get_mut(rank as usize) else { return };
         of.is_in_several |= *of.group.get_or_insert(group) != group;
@@ -52,7 +52,7 @@ impl Elsewhere {
         self.ranks.get(rank).is_some_and(|of| of.is_in_several)
     }
 
-    /// Takes how long the members waited in an operation of a group.
+    /// Records how long the members waited in an operation of a group.
     pub fn take(&mut self, group: u32, arrivals: &[Arrival]) {
         let until_ns = arrivals.iter().map(|arrival| arrival.start_ns).max().unwrap_or(0);
         for arrival in arrivals {
@@ -65,9 +65,9 @@ impl Elsewhere {
         }
     }
 
-    /// How much later one member of a group came than another by its own doing, ns: without the waits
-    /// in other groups since they were last released together, in this group (at `left_ns`) or in
-    /// another.
+    /// How much later than another member of a group one arrived by its own doing, ns: without the
+    /// waits in other groups since they were last released together, in this group (at `left_ns`)
+    /// or in another.
     pub fn own_lead_ns(&self, group: u32, left_ns: i64, late: &Arrival, other: &Arrival) -> i64 {
         let both_ns = late.start_ns.min(other.start_ns);
         let is_of_both = |wait: &&Wait| {
@@ -84,7 +84,7 @@ impl Elsewhere {
         own_ns(late) - own_ns(other)
     }
 
-    /// A rank's waits that ended after `since_ns`, the latest first.
+    /// A rank's waits that ended after `since_ns`, latest first.
     fn latest(&self, rank: usize, since_ns: i64) -> impl Iterator<Item = &Wait> {
         let waits = self.ranks.get(rank).into_iter().flat_map(|of| of.waits.iter().rev());
         waits.filter(move |wait| wait.until_ns > since_ns)
@@ -93,5 +93,5 @@ impl Elsewhere {
 
 /// Longer than any step that is judged.
 const KEPT_NS: i64 = 60_000_000_000;
-/// Waits that are kept of a rank.
+/// Most waits kept for a rank.
 const KEPT_MAX: usize = 1 << 11;

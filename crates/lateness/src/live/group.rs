@@ -35,7 +35,7 @@ pub(crate) struct Group {
     number: u32,
     /// Operations in which all members have arrived, until they are judged.
     complete: VecDeque<Complete>,
-    /// When the members left the operation that was judged last, ns on the reference clock.
+    /// When the members left the last judged operation, ns on the reference clock.
     left_ns: Option<i64>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Group {
 #[derive(Clone, Debug)]
 struct Complete {
     arrivals: Vec<Arrival>,
-    /// When that was found, ns on the reference clock.
+    /// When this was found, ns on the reference clock.
     found_ns: i64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Pending {
 pub(crate) type Changed = (usize, Change);
 
 impl Group {
-    /// The group of that number.
+    /// Creates the group with this number.
     pub fn new(number: u32) -> Self {
         Self { number, ..Self::default() }
     }
@@ -78,8 +78,8 @@ impl Group {
         self.number
     }
 
-    /// Takes an arrival, heard of at `now_ns`. False where the rank had arrived at this step
-    /// before.
+    /// Processes an arrival, received at `now_ns`. Returns false if the rank had arrived at this
+    /// step before.
     pub fn arrive(&mut self, rank: u32, step: u64, at_ns: i64, now_ns: i64) -> bool {
         self.first_heard_ns.get_or_insert(now_ns);
         let progress = self.members.entry(rank).or_default();
@@ -94,8 +94,8 @@ impl Group {
         true
     }
 
-    /// Sets apart what is complete, says how long its members waited, and gives up what will not
-    /// be complete.
+    /// Collects complete operations, records how long their members waited, and gives up those that
+    /// will not complete.
     pub fn collect(
         &mut self,
         now_ns: i64,
@@ -131,8 +131,8 @@ impl Group {
         self.give_up_beyond(PENDING_MAX, counts);
     }
 
-    /// Judges what is complete. Where a member is in several groups too, that waits until reports
-    /// of all ranks about those have come.
+    /// Judges complete operations. If a member is also in other groups, this waits until the
+    /// reports of all ranks about those have been received.
     pub fn settle(&mut self, now_ns: i64, places: &[Place], elsewhere: &Elsewhere) -> Vec<Changed> {
         let mut changed = Vec::new();
         while let Some(complete) = self.complete.front() {
@@ -286,9 +286,10 @@ pub(crate) const SETTLING_NS: i64 = 3_000_000_000;
 /// Time from the first arrival at an operation until the reports of all ranks have been received,
 /// ns.
 const REPORTS_WITHIN_NS: i64 = 10_000_000_000;
-/// Reports about what happened before an operation have come so long after it was complete, ns.
+/// Time from the completion of an operation until the reports about what happened before it have
+/// been received, ns.
 const ELSEWHERE_WITHIN_NS: i64 = 2_000_000_000;
-/// Operations of a group whose members have not all arrived; older ones are given up.
+/// Most operations of a group with missing members; older ones are given up.
 const PENDING_MAX: usize = 1 << 12;
 /// A member that has missed this many consecutive operations is removed from the group.
 const MISSED_MAX: u32 = 8;

@@ -10,7 +10,7 @@ use probe_sync::standing;
 
 use crate::verdict::Sentence;
 
-/// The sentences, most costly first, and the verdict where there is one.
+/// The sentences, most costly first, and the verdict, if any.
 pub(super) fn while_it_ran(directory: &Path) -> (Vec<String>, Option<Sentence>) {
     told(standing::late_records(directory))
 }

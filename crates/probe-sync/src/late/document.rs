@@ -182,12 +182,12 @@ impl LateLine {
         }
     }
 
-    /// The sentence of a lateness that may be over.
+    /// The sentence about a lateness that may be over.
     pub fn until(&self) -> String {
         format!("{self}, until {}", time_of_day(self.last_ns))
     }
 
-    /// Whether two lines are about one lateness.
+    /// Returns true if two lines describe the same lateness.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.rank, &self.host, &self.group, self.since_ns) == (other.rank, &other.host, &other.group, other.since_ns)
     }

@@ -226,8 +226,8 @@ fn late(folder: &Path) -> LateStanding {
     standing
 }
 
-/// The lines of a run's `late.jsonl`, oldest first; of a long file those at its end, and none where
-/// there is no such file.
+/// Returns the lines of a run's `late.jsonl`, oldest first; for a long file those at its end, and
+/// none if there is no such file.
 pub fn late_records(folder: &Path) -> Vec<LateRecord> {
     open_regular(&newest(&folder.join(LATE_FILE))).map_or_else(|_| Vec::new(), |file| records(&file))
 }
@@ -238,7 +238,7 @@ fn records(file: &File) -> Vec<LateRecord> {
     lines
 }
 
-/// Refuses a directory that is no run's.
+/// Checks that a directory belongs to a run.
 ///
 /// # Errors
 /// [`Error::File`] names what is missing, and what to do.

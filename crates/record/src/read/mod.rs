@@ -162,7 +162,7 @@ impl Recording {
         &self.threads
     }
 
-    /// Its file, where it has one.
+    /// Returns its file, if it has one.
     #[cfg(feature = "export")]
     pub(crate) fn path(&self) -> Option<&Path> {
         self.source.path()

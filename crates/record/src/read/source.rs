@@ -47,7 +47,7 @@ impl Source {
         }
     }
 
-    /// Its file's name.
+    /// Name of its file.
     #[cfg(feature = "export")]
     pub fn path(&self) -> Option<&Path> {
         match self {

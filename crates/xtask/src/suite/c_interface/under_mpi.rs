@@ -83,8 +83,8 @@ impl Mpi {
         self.late(place)
     }
 
-    /// A program that knows nothing of us, with the layer of the profiling interface before it:
-    /// the rank that is late is named, and no other.
+    /// A program unaware of this project, with the layer of the profiling interface in front of it:
+    /// the late rank is named, and no other.
     fn late(&self, place: &Place<'_>) -> Result<()> {
         let layer = place.c_of(
             &format!("libprobe_sync_pmpi_{}.so", self.name),
