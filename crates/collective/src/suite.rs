@@ -142,8 +142,8 @@ fn each_gets_its_own(group: &mut dyn Collective) -> Result<(), String> {
     Ok(())
 }
 
-/// Words go between operations, before them and in their middle; a backend that carries none says
-/// so on every rank alike.
+/// Messages are sent between operations, before them and during them; a backend without messages
+/// returns the same error on every rank.
 fn words_beside_the_operations(group: &mut dyn Collective) -> Result<(), String> {
     let mut heard: Vec<(Rank, Vec<u8>)> = Vec::new();
     let mut carried = 0;

@@ -51,8 +51,8 @@ impl Belief {
         Self { state, covariance: updated_covariance(self.covariance, noise) }
     }
 
-    /// After a measurement of the offset alone that lies `off` from its prediction, with variance
-    /// `noise`.
+    /// The state after a measurement of the offset alone that differs by `off` from its prediction,
+    /// with variance `noise`.
     pub(crate) fn updated_by_offset(&self, off: f64, noise: f64) -> Self {
         let [xx, xf, ff] = self.covariance;
         let variance = xx + noise;

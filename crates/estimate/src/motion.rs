@@ -11,7 +11,7 @@
 use crate::edge_fit::{MAX_SKEW, WATCH_LIMIT_PPM};
 use crate::graph::linear::{Block, Pair};
 
-/// The cubic may be surer than its ends, but not by more than this share of their variance.
+/// The variance on the cubic may be smaller than at its ends, but not below this share of theirs.
 const SMALLEST_SHARE: f64 = 0.25;
 
 /// Full 2×2 matrix, by rows.

@@ -117,7 +117,7 @@ pub(crate) const PAIR_WORDS: usize = 4;
 /// A definition: its first word is `MARK << 32 | kind << 16 | total words`, written last; the
 /// second its number. The words of its content follow.
 pub(crate) mod definition {
-    /// Upper half of the first word of a definition that is whole.
+    /// Upper half of the first word of a complete definition.
     pub const MARK: u64 = 0x5053_4446;
     /// Kind of event, line << 32; then texts: name, file, keys of arguments.
     pub const SITE: u64 = 1;

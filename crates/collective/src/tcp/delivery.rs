@@ -40,7 +40,7 @@ pub(super) struct Talk {
     silence: Duration,
 }
 
-/// Which side speaks.
+/// The sending side.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Rank = 0,
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use crate::Deadline;
 
-    /// A root that hears what somebody who has greeted says.
+    /// A root that receives the messages of a peer after its greeting.
     fn root_hears(bytes: &[u8]) -> Result<Result<(u64, String), String>, Broken> {
         root_hears_until(bytes, &Deadline::new(Duration::from_secs(60), None))
     }

@@ -185,7 +185,7 @@ impl SharedOnsets {
             .map_or_else(Rate::default, |(_, rate)| *rate)
     }
 
-    /// The surest that is `deviations` standard deviations of one node clear.
+    /// The most certain one that exceeds `deviations` standard deviations of one node.
     pub(super) fn surest(&self, deviations: f64) -> Option<Onset> {
         surest(self.typical.iter().map(|(candidate, _)| *candidate), deviations)
     }

@@ -183,9 +183,9 @@ impl Paths {
         found
     }
 
-    /// The edge whose level lies farthest outside of all edges' levels: it never was off its level,
-    /// but was asymmetric from the beginning. One per round, because it moves its neighbours'
-    /// levels too.
+    /// The edge whose level is farthest from all edges' levels: it was never off its own level, but
+    /// was asymmetric from the beginning. One per round, because it moves its neighbours' levels
+    /// too.
     fn lasting(&mut self) -> Option<Sure> {
         let settled = || self.edges.values().filter(|track| track.count >= LEVEL_COUNT_MIN);
         // Few levels do not say what is usual, and one that is off moves them all; the delay does.
@@ -307,8 +307,8 @@ impl Paths {
         }
     }
 
-    /// Lone edges that are sure while others of the same node are off for the first time: one more
-    /// round tells whether the edge or the node is bad.
+    /// Single edges that are certain while others of the same node are off for the first time: one
+    /// more round tells whether the edge or the node is bad.
     fn undecided(&mut self, nodes: usize, sure: &[Sure], all: &[u32]) -> Vec<Edge> {
         let mut counts = vec![[0u32; 2]; nodes];
         let off = self.edges.iter().filter(|(_, track)| track.suspicion.is_some_and(|off| off.residual != 0.0));

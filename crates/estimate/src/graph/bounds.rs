@@ -21,7 +21,7 @@ pub(super) struct Arc {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) length: f64,
-    /// The edge that says so.
+    /// The edge that provides the bound.
     pub(super) edge: usize,
 }
 

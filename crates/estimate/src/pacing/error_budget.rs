@@ -334,7 +334,7 @@ fn solve_column(laplacian: &Laplacian, node: usize) -> DVector<f64> {
     DVector::from_iterator(nodes, solved.into_iter().map(|pair| pair[0]))
 }
 
-/// Nodes up to which P is computed whole: 256 take about ten milliseconds.
+/// Largest number of nodes for which the complete P is computed: 256 take about ten milliseconds.
 const DENSE_MAX: usize = 256;
 
 /// Short nodes that a new edge is sought for at once.

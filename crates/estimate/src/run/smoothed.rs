@@ -262,7 +262,7 @@ fn straight_on(known: &SmoothedOffset, seconds: f64, wander: f64) -> SmoothedOff
     }
 }
 
-/// Places of the rounds whose midpoints lie after those of all before.
+/// Indices of the rounds whose midpoints are later than those of all before.
 fn in_order(rounds: &[SolvedRound]) -> Vec<usize> {
     let mut last = None;
     let later = |round: &SolvedRound| {

@@ -430,7 +430,7 @@ pub(super) fn flatten(segments: &[Stretch], starts: &[i128], first: usize, last:
     with_doubts(&flat, &(first + 1..=last).map(doubt).collect::<Vec<_>>())
 }
 
-/// The piece of a whole segment that holds at t.
+/// The piece of a segment that applies at t.
 fn at(pieces: &[Piece], t: i128) -> &Piece {
     &pieces[pieces.partition_point(|piece| piece.from_ps <= t).saturating_sub(1)]
 }

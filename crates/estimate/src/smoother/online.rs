@@ -306,8 +306,7 @@ impl Online {
         }
     }
 
-    /// Adds the round's innovations to everybody's opinion on the filters, and chooses every
-    /// node's.
+    /// Averages the likelihoods of the filters over all nodes, and selects the filter of every node.
     fn weigh_filters(&mut self) {
         let heard = self.nodes.iter().filter(|bank| !bank.is_new()).count().max(1) as f64;
         let mut total = [0.0; BANK];

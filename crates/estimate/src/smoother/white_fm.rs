@@ -100,7 +100,7 @@ fn begun(density: f64, window: f64, [mean, slope]: Pair, [a, ab, b]: Block) -> B
     Belief { state: [mean + half * slope, slope], covariance }
 }
 
-/// After `seconds` of which no window tells.
+/// The state after `seconds` not covered by any window.
 fn unseen(belief: &Belief, density: f64, seconds: f64) -> Belief {
     if seconds <= 0.0 {
         return *belief;

@@ -76,7 +76,7 @@ pub enum ClockCounter {
     Tsc,
 }
 
-/// Choice of the clock of which snapshot pairs are taken.
+/// Choice of the tracer clock for snapshot pairs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TracerClockChoice {
     /// The clock that traces on this host probably use.

@@ -19,7 +19,7 @@ pub struct Ready {
     pub stamp: StampSource,
     /// Bound of the stamps' error from the conversion of an interface's clock, ns.
     pub stamp_error_ns: i64,
-    /// Tracer clock of which it takes snapshot pairs, and why that one.
+    /// Tracer clock of its snapshot pairs, and why that one.
     pub tracer_clock: Option<(String, String)>,
 }
 

@@ -385,8 +385,8 @@ impl Bound {
     }
 }
 
-/// Returns the clock of which snapshot pairs are taken: the caller's own if given, otherwise the
-/// configured one.
+/// Returns the tracer clock for snapshot pairs: the caller's own if given, otherwise the configured
+/// one.
 fn tracer_clock(
     configured: TracerClockChoice,
     handed_in: Option<&TracerClock>,

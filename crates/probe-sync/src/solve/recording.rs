@@ -403,5 +403,5 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 /// Node numbers below this plus the factor times the number of nodes are considered plausible.
 const STRAY_BASE: usize = 64;
 const STRAY_FACTOR: usize = 16;
-/// Time of a window of which nothing was recorded.
+/// Time of a window without recorded data.
 const NEVER: Timestamp<System> = Timestamp::from_ns(0);

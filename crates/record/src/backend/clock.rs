@@ -108,7 +108,7 @@ impl DeviceMap {
     }
 }
 
-/// Number of readings, of which the narrowest is used.
+/// Number of readings; the narrowest is used.
 const ATTEMPTS: usize = 8;
 
 #[cfg(test)]

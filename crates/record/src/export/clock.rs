@@ -61,7 +61,7 @@ impl Doubt {
     }
 }
 
-/// Ticks to ps, by a whole number over a power of two.
+/// Ticks to ps, by an integer over a power of two.
 #[derive(Copy, Clone, Debug)]
 struct Scale {
     /// Origin in ticks, and its ps.

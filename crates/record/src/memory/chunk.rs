@@ -21,7 +21,7 @@ impl<W: Word<Value = u64>> Word64 for W {}
 /// Contents of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
-    /// Bytes that are whole.
+    /// Bytes of complete records.
     pub committed: u64,
     /// Bytes that are in blocks.
     pub drained: u64,

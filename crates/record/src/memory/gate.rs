@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::Advice;
 
-/// The page; nothing else lies on it.
+/// The page; it contains nothing else.
 #[repr(C, align(4096))]
 pub(crate) struct Page {
     gate: AtomicU32,

@@ -37,8 +37,8 @@ impl Source {
         Ok(Self::Copy(words))
     }
 
-    /// A file that may be written meanwhile, and whose chunks are used again: they are copied. What
-    /// lies behind them stays as it is.
+    /// A file that may be written meanwhile, and whose chunks are reused: they are copied. Data
+    /// behind them does not change.
     pub fn held(self, layout: &Layout) -> Result<Self, Error> {
         let words = copy(layout, |at, count| self.words(at, count))?;
         match self {

@@ -100,7 +100,7 @@ impl View {
         }
     }
 
-    /// The window in which a span lies as a whole.
+    /// The window that contains the whole span.
     fn window_of(&self, start: u64, end: u64) -> Option<usize> {
         let windows = self.windows.as_deref()?;
         let at = windows.partition_point(|window| window[0] <= start).checked_sub(1)?;

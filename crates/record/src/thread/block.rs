@@ -17,8 +17,8 @@ use crate::clock::Ticks;
 use crate::memory::{gate, order};
 use crate::thread::lane::{Lane, Opened};
 
-/// A thread's own. What every event looks at lies on the first line of the cache, and that of the
-/// first lane on the next: between two events of a program that computes, both have left the first
+/// State of a thread. What every event reads is in the first cache line, and that of the first lane
+/// in the next: between two events of a program that computes, both have left the first-level
 /// cache.
 #[derive(Debug)]
 #[repr(C, align(64))]

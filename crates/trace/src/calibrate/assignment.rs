@@ -279,7 +279,7 @@ fn refusal(contradicted: &str, search: &Search<'_>, found: &[u32], others: usize
     )
 }
 
-/// Traces of which all assignments are tried.
+/// Most traces for which all assignments are tried.
 const MOVABLE_MAX: usize = 16;
 /// Checks of two traces, or of all, that are made for it.
 const CHECKS_MAX: usize = 2000;

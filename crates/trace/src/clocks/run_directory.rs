@@ -140,7 +140,7 @@ fn covered(pairs: &[ClockPair], near: Option<(Picoseconds, Picoseconds)>) -> (Pi
 }
 
 /// The part of a line of `global_windows.jsonl` that matters here, in the writer's own types. The
-/// whole round is not asked for: a run of an earlier version says the same of its clocks.
+/// complete round is not required: a run of an earlier version states the same about its clocks.
 #[derive(Deserialize)]
 struct WindowLine {
     #[serde(default)]

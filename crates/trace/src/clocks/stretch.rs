@@ -26,8 +26,8 @@ impl Span {
         (self.first_ns - at_ns).max(at_ns - self.last_ns).max(0)
     }
 
-    /// Whether the nanosecond that an instant is in, given in ps, lies inside. It is asked once per
-    /// time of a trace that lies outside of the offsets' knots, and 128 bits are dear to divide.
+    /// Whether the nanosecond that contains an instant, given in ps, is inside. It is called once
+    /// per time of a trace outside the offsets' knots, and dividing 128 bits is expensive.
     pub(crate) fn covers_ps(&self, at_ps: Picoseconds) -> bool {
         at_ps >= self.first_ns.saturating_mul(PS_PER_NS)
             && at_ps < self.last_ns.saturating_add(1).saturating_mul(PS_PER_NS)

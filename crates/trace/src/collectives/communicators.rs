@@ -148,7 +148,7 @@ fn is_contradicted(processes: &[Process<'_>]) -> bool {
     )
 }
 
-/// Message about handles of which nothing tells which belong to the same communicator.
+/// Message about handles that nothing assigns to common communicators.
 fn told(group: &[usize], handles: &[Handle]) -> String {
     let ranks: BTreeSet<u32> = group.iter().map(|handle| handles[*handle].job_rank).collect();
     let some: Vec<String> = ranks.iter().take(RANKS_TOLD).map(u32::to_string).collect();

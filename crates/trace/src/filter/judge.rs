@@ -326,7 +326,7 @@ fn span(traces: &[CalibratedTrace], settings: &FilterSettings) -> Result<Option<
     }
 }
 
-/// Whether an event lies in the span or reaches into it; one that only touches an end does not.
+/// Whether an event overlaps the span; one that only touches an end does not.
 fn reaches_into([from, to]: [i64; 2], start: i64, end: i64) -> bool {
     if start == end { (from..=to).contains(&start) } else { start < to && end > from }
 }

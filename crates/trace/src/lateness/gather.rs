@@ -275,7 +275,7 @@ fn number_runs(held: &mut [Held]) {
     }
 }
 
-/// Whether somebody waits in it for all others.
+/// Whether some rank waits in it for all others.
 fn awaits_all(order: &Order) -> bool {
     matches!(order, Order::AllToAll | Order::To(_) | Order::Exchange(_))
 }

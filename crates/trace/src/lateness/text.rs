@@ -409,7 +409,7 @@ impl LateInstance {
 
 const NOTHING: &str = "nothing to check: the traces share no collective whose parts can be matched with certainty";
 const NOBODY: &str = "No consistent straggler: which rank was last looks random, or cost less than 1 % of the time.";
-/// Steps of which a smaller share is independent are said to depend on each other.
+/// If a smaller share of steps is independent, they are reported as depending on each other.
 const LASTING: f64 = 0.9;
 /// Most runs of missing ranks listed.
 const RUNS_TOLD: usize = 12;

@@ -61,8 +61,8 @@ impl Reach {
         near.contains(&start_ps) && near.contains(&end_ps)
     }
 
-    /// Returns true if a time that is written as 0 can be meant: it lies within a minute of the
-    /// first event, or after it.
+    /// Returns true if a time written as 0 may be genuine: it is at most a minute before the first
+    /// event, or after it.
     pub(crate) fn holds_zero(&self, zero_ps: Picoseconds) -> bool {
         zero_ps >= self.first_ps - ZERO_PS && zero_ps <= self.last_ps + GAP_PS
     }
@@ -238,7 +238,7 @@ impl Oddity {
 const GAP_PS: Picoseconds = 86_400_000_000_000_000;
 /// Where a length in integer microseconds wraps around, ps: 2^32 µs.
 const WRAPPED_PS: Picoseconds = (1 << 32) * 1_000_000;
-/// A 0 that lies further before the first event, ps, is no time: a minute.
+/// A 0 further before the first event than this, ps, is not a time: a minute.
 const ZERO_PS: Picoseconds = 60_000_000_000_000;
 /// Buckets are 2^52 ps wide, which is 75 minutes.
 const BUCKET_BITS: u32 = 52;

@@ -15,7 +15,7 @@ pub(crate) fn nearest_ns(time: Picoseconds) -> Option<i64> {
 /// from a machine's start, which is less than three years ago; times from it on are Unix time.
 pub(crate) const UNIX_TIME_MIN_PS: Picoseconds = 100_000_000_000_000_000_000;
 
-/// A mapped time, and how sure it is.
+/// A mapped time and its uncertainty.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(crate) struct MappedTime {
     /// On the common clock, ps.

@@ -93,9 +93,9 @@ impl Cell {
     }
 }
 
-/// After how many lookups of single rows a block is read whole, and how many such blocks a cursor
-/// keeps.
+/// Number of lookups of single rows after which a complete block is read, and number of such blocks
+/// that a cursor keeps.
 const OFTEN: u32 = 8;
 const KEPT: usize = 64;
-/// Blocks of which is counted how often they were asked for.
+/// Most blocks whose requests are counted.
 const COUNTED: usize = 4096;

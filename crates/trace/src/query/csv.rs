@@ -212,8 +212,8 @@ impl Segments<'_> {
         Ok(file.map(|file| (file, count)))
     }
 
-    /// Whether a row of the window's kind lies in it. An event that was not ended, or has no time,
-    /// is in no window.
+    /// Whether a row is in the window. An event that was not ended, or has no time, is in no
+    /// window.
     fn is_wanted(&self, table: &Table, [start, end]: [i64; 2]) -> bool {
         let Some((window, inclusive)) = self.window.filter(|_| table.view != AGENTS) else { return true };
         start != 0 && end != 0 && keeps(window, inclusive, start, end)

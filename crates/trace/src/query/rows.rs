@@ -156,7 +156,7 @@ impl Source {
         }
     }
 
-    /// Reads the rows of a part whose numbers lie between these.
+    /// Reads the rows of a part with numbers between these.
     fn read(&self, at: usize, reading: &Reading, statement: &str, [from, until]: [i64; 2]) -> Result<Block, Error> {
         let of = &self.table.parts[at];
         let (file, part) = (self.pool.file(of.file), &of.part);

@@ -156,7 +156,7 @@ fn between_breaks(breaks: &[Gap]) -> Vec<usize> {
     lone.map(|pair| pair[1].after).collect()
 }
 
-/// Points between two gaps that do not fit and of which nothing is known, while their neighbours
+/// Points between two gaps that do not fit and about which nothing is known, while their neighbours
 /// fit each other.
 fn off_the_curve(points: &[Point], breaks: &[Gap], law: Option<&Law>) -> Vec<usize> {
     let known: BTreeSet<usize> = breaks.iter().filter(|gap| gap.step.is_some()).map(|gap| gap.after).collect();

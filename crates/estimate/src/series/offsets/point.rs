@@ -206,7 +206,7 @@ pub(super) fn secant(a: &CurvePoint, b: &CurvePoint) -> f64 {
     (b.value_ns - a.value_ns) / (b.x_ns - a.x_ns)
 }
 
-/// Offsets are written in whole ns by some: 1/√12.
+/// Some programs write offsets in integer ns: 1/√12.
 pub(super) const SMALLEST_SIGMA_NS: f64 = 0.3;
 /// Fewer samples than these do not show how much they scatter.
 const FEWEST_TO_SCATTER: usize = 8;

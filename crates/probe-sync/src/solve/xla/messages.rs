@@ -51,7 +51,7 @@ struct EdgeMessage {
     lost_count: i32,
 }
 
-/// A message of which only the nodes are read; each states its own window.
+/// A message; only its nodes are read, each of which states its own window.
 #[derive(Clone, PartialEq, Message)]
 struct Global {
     #[prost(bytes = "vec", repeated, tag = "5")]

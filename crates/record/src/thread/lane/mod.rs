@@ -210,8 +210,8 @@ impl Lane {
         frame
     }
 
-    /// Whether a scope that began so lies in a frame of this session, perhaps no longer open. A
-    /// frame is used again when its scope was closed with the one around it.
+    /// Whether a scope that began this way is in a frame of this session, perhaps no longer open. A
+    /// frame is reused when its scope was closed with the enclosing one.
     #[inline]
     pub fn is_of(&self, frame: *const AtomicU64, opened: Opened) -> bool {
         self.word(frame, 1).load(Ordering::Relaxed) == opened.start

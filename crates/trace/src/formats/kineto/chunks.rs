@@ -240,7 +240,7 @@ fn nanoseconds(ps: Picoseconds) -> Option<i64> {
     i64::try_from(decimal::round_to_nanoseconds(ps) / 1000).ok()
 }
 
-/// A JSON number; whole ones keep their digits.
+/// A JSON number; integers keep their digits.
 fn number(raw: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(raw).ok()?;
     let whole = text.parse().map(Value::Integer).or_else(|_| text.parse().map(Value::Unsigned));

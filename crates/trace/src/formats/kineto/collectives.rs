@@ -347,7 +347,7 @@ fn kernel_name(full: &str) -> String {
 
 /// Most sends and receives held until the end of the file; further ones are counted.
 const MESSAGES_MAX: usize = 500_000;
-/// Operations of which is remembered when they were issued.
+/// Most operations whose times of issue are remembered.
 const ISSUES_MAX: usize = 1 << 21;
 /// Calls of send and receive that are remembered.
 const CALLS_MAX: usize = 500_000;

@@ -96,7 +96,7 @@ struct Nested {
 }
 
 impl Document {
-    /// Opens a file; `asked` are the root's keys whose values are to be had whole.
+    /// Opens a file; `asked` are the root's keys whose complete values are requested.
     pub(super) fn open(path: &Path, asked: &'static [&'static [u8]]) -> Result<Document, Error> {
         Ok(Document {
             path: path.to_path_buf(),

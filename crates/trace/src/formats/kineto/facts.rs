@@ -38,8 +38,8 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     }
 }
 
-/// Reads the facts of the events within `reach`, which counts from the file's base; and how the
-/// times of all lie.
+/// Reads the facts of the events within `reach`, which counts from the file's base, and the
+/// distribution of all times.
 fn read_within(
     path: &Path,
     options: &FactOptions,

@@ -281,5 +281,5 @@ pub(super) const MERGED_KEY: &[u8] = b"probe_sync";
 /// Memory for what the inputs contain besides their events; further values are left out and
 /// counted.
 const HEADERS_MAX: usize = 32 << 20;
-/// Readers in JavaScript hold whole numbers up to here.
+/// Largest integer that readers in JavaScript represent exactly.
 const ID_LIMIT: u64 = 1 << 53;

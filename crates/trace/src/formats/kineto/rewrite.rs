@@ -61,7 +61,7 @@ struct Attempt<'a> {
     options: &'a RewriteOptions<'a>,
 }
 
-/// Why a pass was in vain.
+/// Why a pass must be repeated.
 pub(super) enum Repeat {
     /// The input has a different base.
     InputBase(Option<i64>),

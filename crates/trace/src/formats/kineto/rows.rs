@@ -227,7 +227,7 @@ impl<'a> Homes<'a> {
     }
 }
 
-/// A whole number, with or without quotes.
+/// An integer, with or without quotes.
 fn integer(token: &[u8]) -> Option<i64> {
     text(token).parse().ok()
 }

@@ -94,7 +94,7 @@ impl Drop for Inflater {
     }
 }
 
-/// The thread's work: whole pieces, then the end or an error.
+/// Main function of the thread: sends complete pieces, then the end or an error.
 fn inflate(file: File, pieces: &SyncSender<std::io::Result<Vec<u8>>>) {
     let mut decoder = MultiGzDecoder::new(BufReader::with_capacity(PIECE_BYTES, Counted::new(file)));
     loop {

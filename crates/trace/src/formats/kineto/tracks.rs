@@ -309,7 +309,7 @@ pub(super) fn largest_id(bytes: &[u8], spans: &EventSpans) -> Result<Option<u64>
     Ok(largest)
 }
 
-/// An id: a whole number, with or without quotes, or a hexadecimal one in a string.
+/// An id: an integer, with or without quotes, or a hexadecimal one in a string.
 fn id(value: &[u8]) -> Option<u64> {
     match words::number(value) {
         [b'"', inner @ .., b'"'] => {

@@ -80,7 +80,7 @@ impl Clocks {
     /// Processes what a packet says about clocks.
     ///
     /// # Errors
-    /// The trace is on a clock that cannot be used, or says so too late.
+    /// Returns an error if the trace is on an unsupported clock, or states it too late.
     pub(super) fn tell(&mut self, packet: &Packet<'_>) -> Result<(), String> {
         self.packets += 1;
         self.is_stated |= packet.snapshot.is_some() || packet.clock.is_some() && packet.time.is_some();

@@ -79,8 +79,8 @@ impl Readable {
         opened.map_err(|problem| wrong(&self.named, "opening it", &problem))
     }
 
-    /// Whether a program seems to have the database open for writing: something lies next to it, or
-    /// it was written to lately.
+    /// Whether a program seems to have the database open for writing: there are files of its writer
+    /// beside it, or it was recently modified.
     pub(super) fn seems_live(&self) -> bool {
         let is_recent = |path: &Path| {
             let modified = fs::metadata(path).and_then(|metadata| metadata.modified());

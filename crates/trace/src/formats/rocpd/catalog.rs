@@ -29,7 +29,7 @@ pub(super) struct Catalog {
     pub(super) tables: Vec<Table>,
     /// Tables of other programs, in the order of the file.
     pub(super) foreign: Vec<Table>,
-    /// Indexes that somebody made: name, table, definition.
+    /// Explicitly created indexes: name, table, definition.
     pub(super) indexes: Vec<Index>,
     /// Views that are not the profiler's, by name.
     pub(super) foreign_views: Vec<String>,

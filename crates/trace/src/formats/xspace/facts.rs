@@ -39,8 +39,8 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
     }
 }
 
-/// Reads the facts of the events within `reach`; and how the times of all lie that do not count
-/// from the machine's start.
+/// Reads the facts of the events within `reach`, and the distribution of all times that do not
+/// count from boot.
 fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Result<(TraceFacts, Spread), Error> {
     let session = outline::outline_with_programs(path)?;
     let start_ps = Picoseconds::from(session.start_ns.unwrap_or(0)) * PS_PER_NS;

@@ -157,7 +157,7 @@ impl Names {
     }
 }
 
-/// Gives each line an id that no other has; the first to bear one keeps it.
+/// Gives each line a unique id; the first line with an id keeps it.
 #[derive(Default)]
 struct LineIds {
     taken: HashSet<u64>,

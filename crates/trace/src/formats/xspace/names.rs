@@ -22,8 +22,8 @@ pub(super) fn operation_kind(name: &str) -> Option<CollectiveKind> {
 }
 
 /// The kind of a kernel on a device's line: the library's kernels by name, others by the operation
-/// they belong to. A kernel runs the operation from start to end, so that here an `-start` names
-/// the whole.
+/// they belong to. A kernel runs the operation from start to end, so here a `-start` names the
+/// complete operation.
 pub(super) fn kernel_kind(name: &str, hlo_op: Option<&str>) -> Option<CollectiveKind> {
     let lower = name.to_ascii_lowercase();
     if lower.contains("nccl") || lower.contains("rccl") {
@@ -38,7 +38,7 @@ pub(super) fn kernel_kind(name: &str, hlo_op: Option<&str>) -> Option<Collective
     synchronous_kind(stem.strip_suffix("-start").unwrap_or(&stem))
 }
 
-/// The kind of a whole operation, by its stem with dashes.
+/// The kind of a complete operation, by its stem with dashes.
 fn synchronous_kind(stem: &str) -> Option<CollectiveKind> {
     if ALL_TO_ALL.contains(&stem) {
         return Some(CollectiveKind::AllToAll);

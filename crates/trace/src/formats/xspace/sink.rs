@@ -16,7 +16,7 @@ use probe_sync_files::AtomicFile;
 use crate::Error;
 use crate::protobuf::{self, put_varint};
 
-/// A file that appears under its name when it is whole.
+/// A file that appears under its name when it is complete.
 pub(super) struct Sink {
     path: PathBuf,
     /// Written in blocks at given positions, bypassing its own buffer.

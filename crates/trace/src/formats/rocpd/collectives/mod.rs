@@ -455,7 +455,7 @@ const NAMES: [&str; 2] = ["nccl*", "rccl*"];
 const GROUPS: [&str; 2] = ["ncclGroup*", "rcclGroup*"];
 /// No clock of a machine or of the system has counted so far, ns: 146 years.
 const LATEST_NS: i64 = 1 << 62;
-/// Threads of which it is remembered that a group began before the trace.
+/// Most threads for which it is remembered that a group began before the trace.
 const TRACKS_MAX: usize = 100_000;
 /// Communicators of a process that are remembered.
 const COMMUNICATORS_MAX: usize = 10_000;

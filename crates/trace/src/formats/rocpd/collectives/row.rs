@@ -8,7 +8,7 @@ pub(super) fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
     integer(row, at).map(|time| time.filter(|time| *time != 0))
 }
 
-/// A whole number, if it is one.
+/// An integer, if it is one.
 pub(super) fn integer(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
     match row.get_ref(at)? {
         ValueRef::Integer(number) => Ok(Some(number)),
