@@ -170,7 +170,7 @@ class Recorded(Folder):
             with self.subTest(kind):
                 ours, theirs = self.folder / f"{kind}-ours.json", self.folder / f"{kind}-theirs.json"
                 found = probe_sync.check(traces, report=ours)
-                status, text = cli("check", "--traces", *traces, "--json", theirs)
+                status, text = cli("check", "-v", "--traces", *traces, "--json", theirs)
                 self.assertEqual(status, 3)
                 self.assertEqual(ours.read_bytes(), theirs.read_bytes())
                 self.assertEqual(found.verdict.outcome, "violated")

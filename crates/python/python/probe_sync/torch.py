@@ -24,7 +24,7 @@ import threading
 import time
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from . import _collectives, _recorder, launch
 from . import session as _session
@@ -196,7 +196,7 @@ class Watch:
         if self._on_late is None:
             return
         standing = self.session.late()
-        known = {found.key for found in (*standing.late, *standing.waiting)}
+        known: set[Any] = {*(late.key for late in standing.late), *(wait.key for wait in standing.waiting)}
         if known != self._known:
             self._known = known
             try:
@@ -226,7 +226,7 @@ def watch(
     if not all(hasattr(made, "register_pre_hook") for made in world.pg_map):
         raise ConfigError("probe_sync.torch.watch: this torch has no hooks of process groups; call session.arrive(group, step) in the loop instead")
     running = _session.current()
-    session = running or _session.start(group=group or launch.from_torch(), **settings)
+    session = running or _session.start(group=group or launch.from_torch(), **cast("dict[str, Any]", settings))
     return Watch(session, _collectives.Hooks(session.arrive, lambda: list(world.pg_map)), running is None, on_late)
 
 
