@@ -499,11 +499,11 @@ enum ps_status ps_session_start(const struct ps_options *options,
                                 int size,
                                 struct ps_session **session);
 
-// Says that this rank arrives now at operation `step` of `group`. Call it on every member right
-// before an operation in which the members wait for each other; rank 0 finds who is late from it
-// (`probe_sync status`). It takes some tens of nanoseconds, takes no lock and may be called from
-// any thread. `group` has at most 64 bytes of UTF-8. An arrival that finds no room is dropped and
-// counted.
+// Records that this rank arrives now at operation `step` of `group`. Call it on every member right
+// before an operation in which the members wait for each other; rank 0 uses it to detect late
+// ranks (`probe_sync status`). The call takes some tens of nanoseconds, takes no lock, and may be
+// made from any thread. `group` has at most 64 bytes of UTF-8. If the buffer is full, the arrival
+// is dropped and counted.
 PS_API enum ps_status ps_arrive(const struct ps_session *session, const char *group, uint64_t step);
 
 // Stops starting exchanges on this rank from the next round on. The rank still answers the others'
