@@ -7,6 +7,7 @@ settings of probe_sync, as `inject_skew=7`.
 """
 
 import sys
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -17,7 +18,7 @@ import probe_sync
 STEPS = 40
 
 
-def main(folder: str, settings: dict[str, str]) -> None:
+def main(folder: str, settings: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
     handler = probe_sync.torch.trace_handler(folder, merge="inject_skew" not in settings, **settings)

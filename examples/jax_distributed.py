@@ -7,6 +7,7 @@ The lines that mention probe_sync are all that is added. KEY=VALUE are settings 
 
 import os
 import sys
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -20,7 +21,7 @@ import probe_sync
 STEPS = 60
 
 
-def main(port: str, folder: str, settings: dict[str, str]) -> None:
+def main(port: str, folder: str, settings: dict[str, Any]) -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", size, rank)

@@ -6,6 +6,7 @@ The lines that mention probe_sync are all that is added. KEY=VALUE are settings 
 """
 
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ import probe_sync
 STEPS = 60
 
 
-def main(folder: str, settings: dict[str, str]) -> None:
+def main(folder: str, settings: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
