@@ -12,12 +12,11 @@ use std::time::Duration;
 use probe_sync_rocpd::writer::{
     Argument, Journal, Links, Process as Recorder, Region, Settings, ThreadRecorder, Writer,
 };
+use probe_sync_trace::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
 use probe_sync_trace::protobuf::{Fields, Value as Wire};
 use probe_sync_trace::query::{self, CsvSettings, Query, QuerySettings, RowSink};
-use probe_sync_trace::write::{
-    self, ArgRange, Chunk, Flow, FlowEnd, Meta, OutputFormat, Process, StringId, Track, TrackId, TrackKind, Value,
-    WriteReport,
-};
+use probe_sync_trace::write;
+use probe_sync_trace::write::{Meta, OutputFormat, WriteReport};
 use probe_sync_trace::{Error, Request};
 
 use crate::files::{with_directory, write};

@@ -9,9 +9,9 @@
 
 use std::time::Instant;
 
-use probe_sync_trace::write::{
-    self, ArgRange, Chunk, Flow, FlowEnd, Meta, OutputFormat, Process, Sorter, StringId, Track, TrackId, TrackKind,
-};
+use probe_sync_trace::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind};
+use probe_sync_trace::write;
+use probe_sync_trace::write::{Meta, OutputFormat, Sorter};
 
 fn main() {
     let measured = std::env::args().any(|argument| argument == "--bench");

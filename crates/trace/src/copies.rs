@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::formats::gzip;
+use crate::gzip;
 use crate::words::joined;
 
 /// Takes the copies off a list; a line for the user about them.

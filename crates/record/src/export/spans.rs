@@ -5,7 +5,8 @@
 //! returns the ends adjacent to each other. Spans with the same id are distinguished by name; among
 //! those with the same name, the first end belongs to the first beginning.
 
-use probe_sync_trace::write::{ArgRange, Chunk, Sorter, Track, TrackId, TrackKind, Value};
+use probe_sync_trace::chunk::{ArgRange, Chunk, Track, TrackId, TrackKind, Value};
+use probe_sync_trace::write::Sorter;
 
 use super::error::ExportError;
 

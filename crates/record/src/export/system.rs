@@ -4,7 +4,8 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::no_more_open_than;
-use probe_sync_trace::write::{Chunk, Meta, OutputFormat, Sorter, TraceFile};
+use probe_sync_trace::chunk::Chunk;
+use probe_sync_trace::write::{Meta, OutputFormat, Sorter, TraceFile};
 
 use super::clock::SystemClock;
 #[cfg(feature = "rocpd")]

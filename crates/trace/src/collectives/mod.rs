@@ -37,8 +37,8 @@ pub use self::offsets::{CollectiveOffsets, MAX_RATE_CHANGE_PPM};
 pub(crate) use self::offsets::{Half, OffsetOptions, from_collectives};
 pub(crate) use self::report::{brief, details, lay_out, span, table};
 
+use crate::model::parts::CollectiveParts;
 use crate::model::{GroupKey, MappedTime, Picoseconds, Steps};
-use crate::parts::CollectiveParts;
 
 /// A time map: a time on the trace's timeline R to one on the common clock.
 pub(crate) type MapTime<'a> = dyn Fn(Picoseconds) -> MappedTime + 'a;

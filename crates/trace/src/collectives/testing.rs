@@ -1,11 +1,11 @@
 //! Hand-made nodes for the tests of this folder: events in ns on a node's own clock, one line each.
 
 use super::{MapTime, NodeCollectives};
+use crate::model::parts::CollectiveParts;
 use crate::model::{
     CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
     Steps,
 };
-use crate::parts::CollectiveParts;
 
 /// A node with its events and the offset and drift that its map takes away.
 pub(super) struct Node {

@@ -9,7 +9,8 @@ use probe_sync_files::AtomicFolder;
 
 use super::joined::Joined;
 use crate::Error;
-use crate::write::{Chunk, Meta, Otf2, WriteReport};
+use crate::chunk::Chunk;
+use crate::write::{Meta, Otf2, WriteReport};
 
 /// An archive that is being written.
 pub(super) struct OpenArchive {

@@ -11,9 +11,10 @@ use probe_sync_files::AtomicFile;
 use super::file::{Written, base_ns, finished};
 use crate::Error;
 use crate::calibrate::Calibrated;
+use crate::chunk::Chunk;
 use crate::outputs;
 use crate::provenance;
-use crate::write::{Chunk, Meta, OutputFormat, TraceFile};
+use crate::write::{Meta, OutputFormat, TraceFile};
 
 /// The files of all traces.
 pub(super) struct Each {

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::members::Members;
 use super::window;
 use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::chunk::{Chunk, Flow, FlowEnd};
 use crate::collectives::{MapTime, MatchOptions, Matching, match_operations};
 use crate::counting::Counting;
 use crate::model::{MappedTime, nearest_ns};
@@ -23,7 +24,6 @@ use crate::nodes;
 use crate::paired::pairing;
 #[cfg(feature = "otf2")]
 use crate::write::CollectivePart;
-use crate::write::{Chunk, Flow, FlowEnd};
 
 /// What was joined.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]

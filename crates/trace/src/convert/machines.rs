@@ -10,8 +10,9 @@ use probe_sync_estimate::series::TimeMap;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::chunk::{Chunk, TrackId};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
-use crate::write::{Chunk, Machine, TrackId};
+use crate::write::Machine;
 
 /// Traces that are read and sorted together.
 pub(super) struct Group {

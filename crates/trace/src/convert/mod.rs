@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::chunk::Chunk;
 use crate::counting::{AlignmentStats, Counting};
 use crate::filter::{ChunkFilter, JobFilter};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _};
@@ -32,7 +33,7 @@ use crate::outputs;
 use crate::provenance;
 #[cfg(feature = "otf2")]
 use crate::write::with_path;
-use crate::write::{Chunk, Machine, Meta, OutputFormat, Sorter, TraceFile};
+use crate::write::{Machine, Meta, OutputFormat, Sorter, TraceFile};
 
 use each::Each;
 use file::finished;

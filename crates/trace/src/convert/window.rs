@@ -7,9 +7,9 @@ use probe_sync_estimate::series::TimeMap;
 
 use crate::Error;
 use crate::calibrate::CalibratedTrace;
+use crate::chunk::{Chunk, StringId};
 use crate::formats::ChunkOptions;
 use crate::model::{PS_PER_NS, Picoseconds};
-use crate::write::{Chunk, StringId};
 
 /// One end of a window.
 #[derive(Clone, Debug, Default, PartialEq)]

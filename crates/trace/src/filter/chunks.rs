@@ -9,8 +9,9 @@ use foldhash::fast::FixedState;
 
 use super::judge::JobFilter;
 use crate::Error;
+use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, Track, TrackId, TrackKind};
 use crate::formats::{EventFilter as _, Named, Seen};
-use crate::write::{ArgRange, Chunk, Flow, FlowEnd, Sorted, StringId, Track, TrackId, TrackKind};
+use crate::write::Sorted;
 
 /// What is known of one trace's events.
 pub(crate) struct ChunkFilter<'a> {

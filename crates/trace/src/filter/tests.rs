@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::{FilterSettings, Kinds};
 use crate::convert::Bound;
+use crate::formats::ALIGNED_TO;
 use crate::shared_sets::folder;
-use crate::write::ALIGNED_TO;
 use crate::{
     Calibrated, ClockSource, Error, LateInstance, LatenessSettings, MergeReport, MergeSettings, Request, calibrate,
     lateness, merge,

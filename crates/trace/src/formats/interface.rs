@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::keep::EventFilter;
 use crate::Error;
+use crate::chunk::Chunk;
+use crate::model::parts::Spill;
 use crate::model::{ClockPair, Picoseconds, Reach, TraceFacts};
-use crate::parts::Spill;
-use crate::write::Chunk;
 
 /// How often a file is read from one end to the other, for whoever shows how far long work is.
 #[derive(Copy, Clone, Debug, PartialEq)]

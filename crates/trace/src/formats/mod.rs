@@ -8,12 +8,12 @@
 //! A new format is a folder with a type that implements [`TraceFormat`], and a line in [`FORMATS`].
 //! Inputs and outputs are paths, not streams of bytes: a database is opened by its own library.
 
-pub(crate) mod gzip;
+mod aligned;
 mod interface;
 mod keep;
 mod kineto;
 pub(crate) mod marker;
-mod perfetto;
+pub(crate) mod perfetto;
 #[cfg(feature = "rocpd")]
 pub(crate) mod rocpd;
 mod stated;
@@ -23,9 +23,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::Error;
+use crate::{Error, gzip};
 
-pub(crate) use crate::write::{ALIGNED_SIGMA, ALIGNED_TO};
+pub(crate) use aligned::{ALIGNED_PLANE, ALIGNED_SIGMA, ALIGNED_TO};
 pub use interface::{
     AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
     MergeOptions, MergeStats, Passes, PlaneLayout, Readings, RewriteOptions, RewriteStats, TraceFormat,
@@ -33,6 +33,7 @@ pub use interface::{
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};
 pub use kineto::Kineto;
+pub(crate) use kineto::quarter_before_ns;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]
 pub use rocpd::Rocpd;

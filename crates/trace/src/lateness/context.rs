@@ -14,10 +14,10 @@ use regex::Regex;
 
 use crate::Error;
 use crate::calibrate::CalibratedTrace;
+use crate::chunk::{Chunk, FlowEnd, Value};
 use crate::formats::ChunkOptions;
 use crate::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, nearest_ns};
 use crate::workers::workers;
-use crate::write::{Chunk, FlowEnd, Value};
 
 /// Number → first start and last end on the reference clock, ns.
 pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;

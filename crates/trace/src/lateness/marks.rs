@@ -10,9 +10,8 @@ use tempfile::TempDir;
 
 use super::report::{LateInstance, Lateness};
 use crate::Error;
-use crate::write::{
-    ArgRange, Chunk, Flow, Meta, OutputFormat, Process, StringId, TraceFile, Track, TrackId, TrackKind, Value,
-};
+use crate::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind, Value};
+use crate::write::{Meta, OutputFormat, TraceFile};
 
 impl Lateness {
     /// The track in a process of its own, with its operations in order of their first arrivals.

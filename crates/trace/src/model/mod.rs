@@ -6,6 +6,7 @@
 //! ordinary events, which are streamed.
 
 pub(crate) mod collective;
+pub mod parts;
 mod reach;
 mod steps;
 pub(crate) mod time;
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 pub use probe_sync_estimate::record::{Launcher, MarkToken, MarksHeader};
 use serde::Serialize;
 
-use crate::parts::CollectiveParts;
+use crate::model::parts::CollectiveParts;
 
 pub use self::collective::{
     CollectiveEvent, CollectiveKind, Communicator, Device, GroupKey, Instance, Label, Recipients, Replicas,

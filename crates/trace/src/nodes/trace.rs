@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::known::SettledBy;
+use crate::chunk::BETWEEN_NAMES;
 use crate::formats::TraceFormat;
 use crate::model::{Identity, TraceFacts};
-use crate::write::BETWEEN_NAMES;
 
 /// One rank's trace.
 #[derive(Clone, Debug)]

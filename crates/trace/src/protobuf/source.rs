@@ -13,7 +13,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::{Fault, VARINT_MAX};
 use crate::Error;
 use crate::counted::Counted;
-use crate::formats::gzip;
+use crate::gzip;
 
 /// A file being read.
 pub(crate) struct Source {

@@ -13,15 +13,15 @@ use std::io::Write;
 
 use foldhash::fast::FixedState;
 
-use super::chunk::{Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
 use super::flows::Waiting;
 use super::json::{Large, put_args, put_float, put_integer, put_microseconds, put_text};
 use super::lanes::{Lanes, Place};
 use super::order::{Row, in_order};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
-use super::strings::StringId;
 use crate::Error;
+use crate::chunk::StringId;
+use crate::chunk::{Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
 
 /// A trace in the making.
 #[derive(Debug)]

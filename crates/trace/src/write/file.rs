@@ -10,11 +10,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use probe_sync_files::AtomicFile;
 
-use super::chunk::Chunk;
 use super::machine::Machine;
 use super::report::{Meta, WriteReport};
 use super::{OutputFormat, TraceWriter, open};
 use crate::Error;
+use crate::chunk::Chunk;
 
 /// A file that is being written; dropped before the end it leaves nothing.
 #[derive(Debug)]

@@ -12,7 +12,6 @@
 
 use std::io::Write;
 
-use super::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
 use super::flows::Waiting;
 use super::json::{Large, put_args, put_float, put_integer, put_microseconds, put_text};
 use super::kineto_categories::{Categories, Category};
@@ -23,6 +22,8 @@ use super::order::{Row, in_order};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
 use crate::Error;
+use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
+use crate::formats::quarter_before_ns;
 
 /// A trace in the making.
 #[derive(Debug)]
@@ -132,7 +133,7 @@ impl<W: Write> Kineto<W> {
         }
         if self.meta.base_ns == 0 {
             let times = chunk.times().into_iter().flat_map(|(_, times)| times).min();
-            self.out.base_ns = times.map_or(0, |first| quarter_before(*first));
+            self.out.base_ns = times.map_or(0, |first| quarter_before_ns(*first));
         }
         let out = self.out.sink.buffer();
         out.extend_from_slice(b"{\n\"schemaVersion\": 1");
@@ -397,16 +398,6 @@ fn unstated(chunk: &Chunk, range: ArgRange, members: [(&'static str, i64); 2]) -
     left
 }
 
-/// The start of the quarter of 7 889 238 s in which a time lies, an hour before it: what Kineto's
-/// own times count from.
-pub(crate) fn quarter_before(time_ns: i64) -> i64 {
-    time_ns.saturating_sub(LEEWAY_NS).div_euclid(QUARTER_NS).saturating_mul(QUARTER_NS)
-}
-
-/// Kineto's quarter of a year, ns.
-const QUARTER_NS: i64 = 7_889_238_000_000_000;
-/// What may come before the first event, ns: metadata, or events out of order.
-const LEEWAY_NS: i64 = 3_600_000_000_000;
 /// Kineto's word for moments at which memory was taken or given back.
 const MEMORY: &str = "cpu_instant_event";
 /// Viewers sort devices after all processes; Kineto begins them here.

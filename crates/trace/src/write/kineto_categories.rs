@@ -5,8 +5,8 @@
 //! `KERNEL_DISPATCH`), from a recorder (`function`, `runtime`) and from formats without categories.
 //! Other categories stay unchanged. It does not use event names.
 
-use super::chunk::Chunk;
-use super::strings::StringId;
+use crate::chunk::Chunk;
+use crate::chunk::StringId;
 
 /// A category as it is written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 //! `merge` expect small ones. If there are many flows, waiting ends and numbers are forgotten,
 //! oldest first, which bounds the memory; an end that arrives later then belongs to a new flow.
 
-use super::chunk::FlowEnd;
 use super::remembered::Remembered;
+use crate::chunk::FlowEnd;
 
 /// One end of a flow, on its slice.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
 
-use super::chunk::{Track, TrackId, TrackKind};
 use super::xspace_planes::trailing_number;
+use crate::chunk::{Track, TrackId, TrackKind};
 
 /// What is kept of a track.
 #[derive(Clone, Debug)]

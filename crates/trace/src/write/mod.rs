@@ -9,7 +9,6 @@
 //! Only [`TraceFile`] opens files.
 
 mod chrome;
-mod chunk;
 mod file;
 mod flows;
 mod json;
@@ -24,16 +23,13 @@ mod order;
 mod otf2;
 mod perfetto;
 mod perfetto_clock;
-pub(crate) mod perfetto_fields;
 mod perfetto_sequence;
 mod records;
 mod remembered;
 mod report;
-mod retain;
 mod sink;
 mod sorter;
 mod spool;
-mod strings;
 mod xspace;
 mod xspace_fields;
 mod xspace_names;
@@ -45,24 +41,16 @@ mod tests;
 use std::io::Write;
 
 use crate::Error;
+use crate::chunk::Chunk;
 
-pub(crate) use chunk::BETWEEN_NAMES;
-pub use chunk::{
-    ArgRange, Args, Chunk, Counters, Flow, FlowEnd, FlowPoints, Instants, Process, Slices, Track, TrackId, TrackKind,
-    Value,
-};
 pub use file::TraceFile;
 #[cfg(feature = "otf2")]
 pub(crate) use file::with_path;
-pub(crate) use kineto::quarter_before;
 pub use machine::Machine;
 #[cfg(feature = "otf2")]
 pub use otf2::{CollectivePart, Otf2};
-pub(crate) use report::{ALIGNED_SIGMA, ALIGNED_TO};
 pub use report::{Meta, WriteReport};
 pub use sorter::{Sorted, Sorter};
-pub use strings::{StringId, Strings};
-pub(crate) use xspace::ALIGNED_PLANE;
 
 /// The formats of streaming writers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! that begin then take them. Sorted tables give a sorted walk; others are walked as they are, each
 //! in its own order. It does not sort.
 
-use crate::write::chunk::Chunk;
+use crate::chunk::Chunk;
 
 /// One event, by its row in its table.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -15,16 +15,16 @@ use std::io::Write;
 
 use foldhash::fast::FixedState;
 
-use super::chunk::{Chunk, Flow, Track, TrackId, TrackKind};
 use super::flows::Waiting;
 use super::lanes::{Lanes, Place};
 use super::machine::Machine;
 use super::order::{Row, in_order};
-use super::perfetto_fields as field;
 use super::perfetto_sequence::{Event, Sequence};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
 use crate::Error;
+use crate::chunk::{Chunk, Flow, Track, TrackId, TrackKind};
+use crate::formats::perfetto::fields as field;
 use crate::protobuf::{put_bytes, put_number};
 
 /// A trace in the making.
@@ -388,7 +388,7 @@ const TREE_DEPTH_MAX: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write::chunk::Process;
+    use crate::chunk::Process;
 
     #[test]
     fn no_two_processes_have_one_number() {

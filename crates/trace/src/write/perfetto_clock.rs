@@ -11,7 +11,7 @@
 //! slice could begin before the end of the previous one. It does not change times.
 
 use super::machine::Machine;
-use super::perfetto_fields as field;
+use crate::formats::perfetto::fields as field;
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::protobuf::{put_bytes, put_number};
 

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use super::chunk::{ArgRange, Chunk, Flow, Value};
 use super::machine::Machine;
 use super::perfetto_clock::{self, MachineClock};
-use super::perfetto_fields as field;
-use super::strings::StringId;
 use crate::Error;
+use crate::chunk::StringId;
+use crate::chunk::{ArgRange, Chunk, Flow, Value};
+use crate::formats::perfetto::fields as field;
 use crate::protobuf::{put_bytes, put_number, put_varint};
 
 /// One event with a name.

@@ -5,10 +5,10 @@
 //! category, arguments; integers are varints, and times take eight bytes. It does not validate its
 //! own data when reading it back.
 
+use crate::chunk::{ArgRange, Args, Chunk, Flow, FlowEnd, TrackId, Value};
+use crate::chunk::{StringId, Strings};
 use crate::protobuf::{put_varint, varint};
-use crate::write::chunk::{ArgRange, Args, Chunk, Flow, FlowEnd, TrackId, Value};
 use crate::write::order::Row;
-use crate::write::strings::{StringId, Strings};
 
 /// What records are sorted by: time; ends of flows first; then what lasts longer, so that what
 /// holds others comes before them.

@@ -46,9 +46,3 @@ pub struct WriteReport {
     /// Bytes that the output was given.
     pub bytes: u64,
 }
-
-/// Under this name a trace's metadata says which clock its times are on; whoever reads it as a
-/// trace finds there that it is aligned.
-pub(crate) const ALIGNED_TO: &str = "probe_sync_timeline";
-/// The key under which it states how well its times are known on that clock, ns.
-pub(crate) const ALIGNED_SIGMA: &str = "probe_sync_sigma_ns";

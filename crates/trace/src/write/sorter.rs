@@ -10,11 +10,11 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::chunk::{Chunk, Track};
 use super::order::in_order;
 use super::records::{self, Key};
 use crate::Error;
-use crate::parts::nameless;
+use crate::chunk::{Chunk, Track};
+use crate::model::parts::nameless;
 use crate::protobuf::{put_varint, varint};
 
 /// Takes chunks.
@@ -322,7 +322,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::write::{ArgRange, Flow, FlowEnd, StringId, TrackId, TrackKind, Value};
+    use crate::chunk::{ArgRange, Flow, FlowEnd, StringId, TrackId, TrackKind, Value};
 
     /// Start, end, name and arguments of a slice.
     type Found = (i64, i64, String, Vec<String>);

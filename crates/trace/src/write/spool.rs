@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use super::sink::Sink;
 use crate::Error;
-use crate::parts::nameless;
+use crate::model::parts::nameless;
 
 /// Streams by number, from 0 on.
 #[derive(Debug)]

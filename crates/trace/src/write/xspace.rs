@@ -14,19 +14,20 @@
 
 use std::io::Write;
 
-use super::chunk::{ArgRange, Chunk, Flow, FlowEnd, TrackId, Value};
 use super::flows::Waiting;
 use super::lanes::{Lanes, Place};
 use super::order::{Row, in_order};
 use super::remembered::Remembered;
-use super::report::{ALIGNED_TO, Meta, WriteReport};
+use super::report::{Meta, WriteReport};
 use super::sink::Sink;
 use super::spool::Spool;
-use super::strings::StringId;
 use super::xspace_fields::{event, line, metadata, plane, space, stat};
 use super::xspace_names::{Named, Names};
 use super::xspace_planes::Planes;
 use crate::Error;
+use crate::chunk::StringId;
+use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, TrackId, Value};
+use crate::formats::{ALIGNED_PLANE, ALIGNED_TO};
 use crate::protobuf::{put_bytes, put_number, put_varint, varint_width};
 
 /// A trace in the making.
@@ -391,8 +392,6 @@ fn put_text(body: &mut Vec<u8>, key: u64, text: &str) {
     put_bytes(body, stat::STRING, text.as_bytes());
 }
 
-/// What the name of an aligned trace's plane begins with; the clock follows.
-pub(crate) const ALIGNED_PLANE: &str = "probe_sync aligned to ";
 const PS_PER_NS: i64 = 1000;
 const NS_PER_S: i64 = 1_000_000_000;
 /// How far a time may be from the base: half of what 64 bits of picoseconds hold, so that what lies

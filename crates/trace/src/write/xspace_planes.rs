@@ -10,9 +10,9 @@ use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
 
-use super::chunk::{Process, Track, TrackId, TrackKind};
 use super::spool::Spool;
 use super::xspace_names::PlaneNames;
+use crate::chunk::{Process, Track, TrackId, TrackKind};
 
 /// A plane.
 #[derive(Debug)]

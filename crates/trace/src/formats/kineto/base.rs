@@ -13,7 +13,6 @@ use super::decimal;
 use super::document::{Document, Item};
 use crate::Error;
 use crate::model::Picoseconds;
-use crate::write::quarter_before as quarter_before_ns;
 
 /// Reads the value of the key.
 pub(super) fn parse(value: &[u8]) -> Option<i64> {
@@ -24,6 +23,12 @@ pub(super) fn parse(value: &[u8]) -> Option<i64> {
 pub(super) fn quarter_before(time_ps: Picoseconds) -> i64 {
     let time_ns = i64::try_from(time_ps.div_euclid(1000)).unwrap_or(if time_ps < 0 { i64::MIN } else { i64::MAX });
     quarter_before_ns(time_ns)
+}
+
+/// The start of the quarter of 7 889 238 s in which a time lies, an hour before it: what Kineto's
+/// own times count from.
+pub(crate) fn quarter_before_ns(time_ns: i64) -> i64 {
+    time_ns.saturating_sub(LEEWAY_NS).div_euclid(QUARTER_NS).saturating_mul(QUARTER_NS)
 }
 
 /// Looks for a file's base; an answer from the file's tail is a guess.
@@ -74,3 +79,8 @@ pub(super) const BASE_KEY: &[u8] = b"baseTimeNanoseconds";
 const TAIL_BYTES: u64 = 1 << 20;
 /// Times from here on (2001, in µs) are taken as absolute; relative ones reach a quarter of a year.
 const ABSOLUTE_FROM_PS: Picoseconds = 1_000_000_000_000_000_000_000;
+
+/// Kineto's quarter of a year, ns.
+const QUARTER_NS: i64 = 7_889_238_000_000_000;
+/// What may come before the first event, ns: metadata, or events out of order.
+const LEEWAY_NS: i64 = 3_600_000_000_000;

@@ -21,9 +21,9 @@ use super::timing::Timing;
 use super::valid::{self, Invalid};
 use super::words;
 use crate::Error;
+use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value};
 use crate::formats::{ChunkOptions, ChunkSink, ChunkStats, MapFunction};
 use crate::model::Picoseconds;
-use crate::write::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value};
 
 /// Reads a trace.
 ///

@@ -24,10 +24,10 @@ use memchr::memmem::Finder;
 use super::scan::{self, EventSpans, Fault};
 use super::words;
 use crate::formats::stated::{Groups, Stated, is_exchange, kind_of};
+use crate::model::parts::{CollectiveParts, Spill};
 use crate::model::{
     CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Picoseconds, Recipients, Replicas, Steps,
 };
-use crate::parts::{CollectiveParts, Spill};
 
 /// Collectives found so far; times count from the file's base, which may not be known yet.
 pub(super) struct Collector {

@@ -19,9 +19,9 @@ use super::timing::{Timing, is_metadata};
 use super::tracks::{self, NODES_MAX, ProcessNames, Tracks};
 use super::valid::Passing;
 use crate::Error;
+use crate::chunk::BETWEEN_NAMES;
 use crate::formats::{MergeInput, MergeOptions, MergeStats, RewriteStats};
 use crate::model::Picoseconds;
-use crate::write::BETWEEN_NAMES;
 
 /// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
 ///

@@ -36,6 +36,8 @@ mod words;
 
 use std::path::Path;
 
+pub(crate) use base::quarter_before_ns;
+
 use super::{
     BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,
     MergeStats, Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,

@@ -13,8 +13,8 @@ use foldhash::fast::FixedState;
 
 use super::scan;
 use super::words::Side;
+use crate::chunk::{Process, Track, TrackId, TrackKind};
 use crate::formats::ChunkOptions;
-use crate::write::{Process, Track, TrackId, TrackKind};
 
 /// What a file calls a process or a thread: a number or a text, as it is written.
 type Token = Box<[u8]>;

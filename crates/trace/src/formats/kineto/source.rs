@@ -13,7 +13,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::Error;
 use crate::counted::Counted;
-use crate::formats::gzip;
+use crate::gzip;
 
 /// Where bytes come from.
 pub(super) enum Source {

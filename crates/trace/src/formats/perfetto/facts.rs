@@ -16,10 +16,10 @@ use super::clocks::{self, Clocks};
 use super::packet::{Packet, bytes, inside};
 use crate::Error;
 use crate::formats::marker::{Marker, Stamps};
+use crate::formats::perfetto::fields as field;
 use crate::formats::{ALIGNED_TO, FactOptions};
 use crate::model::{PS_PER_NS, Picoseconds, Spread, TraceClock, TraceFacts, UNIX_TIME_MIN_PS};
 use crate::protobuf::{Fault, Fields, Source};
-use crate::write::perfetto_fields as field;
 
 /// Reads a trace's facts in one pass.
 ///

@@ -8,6 +8,7 @@
 
 mod clocks;
 mod facts;
+pub(crate) mod fields;
 mod packet;
 
 use std::path::Path;

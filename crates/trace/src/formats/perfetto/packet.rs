@@ -3,8 +3,8 @@
 //! Reference: `protos/perfetto/trace/trace_packet.proto` and `clock_snapshot.proto`, with the
 //! numbers of `write::perfetto_fields`.
 
+use crate::formats::perfetto::fields as field;
 use crate::protobuf::{Fault, Field, Fields, Value, varint};
-use crate::write::perfetto_fields as field;
 
 /// A packet's fields; messages as bytes with their place in it.
 #[derive(Default)]

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use super::*;
+use crate::formats::perfetto::fields as field;
 use crate::model::{ClockPair, PairKind, TraceClock};
 use crate::protobuf::{put_bytes, put_number};
-use crate::write::perfetto_fields as field;
 
 const BOOTTIME: u32 = 6;
 const MONOTONIC: u32 = 3;

@@ -4,7 +4,7 @@ use rusqlite::Rows;
 use rusqlite::types::ValueRef;
 
 use super::catalog;
-use crate::write::{Chunk, Value};
+use crate::chunk::{Chunk, Value};
 
 /// The table of arguments, walked in the order of events beside the table that they belong to.
 pub(super) struct Arguments<'a> {

@@ -15,9 +15,9 @@ use super::catalog::{Catalog, Table, Writer, quoted};
 use super::reading::{Database, Problem};
 use super::rows::{self, Kind};
 use crate::Error;
+use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, Track, TrackId, TrackKind, Value};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkSink, ChunkStats, MapFunction};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
-use crate::write::{ArgRange, Chunk, Flow, FlowEnd, Process, Track, TrackId, TrackKind, Value};
 
 /// Reads a database.
 ///

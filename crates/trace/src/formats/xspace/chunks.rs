@@ -18,10 +18,10 @@ use super::fields::{event, line, plane, space, stat};
 use super::outline::{self, MetadataVisitor};
 use super::plane_clock::PlaneClock;
 use crate::Error;
+use crate::chunk::{ArgRange, Chunk, Flow, Process, Track, TrackId, TrackKind, Value};
 use crate::formats::{ChunkOptions, ChunkSink, ChunkStats, MapFunction};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::protobuf::{Fault, Fields, Header, Source, Value as Wire};
-use crate::write::{ArgRange, Chunk, Flow, Process, Track, TrackId, TrackKind, Value};
 
 /// Reads a file, plain or packed with gzip.
 ///

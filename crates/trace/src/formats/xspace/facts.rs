@@ -19,11 +19,11 @@ use crate::formats::FactOptions;
 use crate::formats::stated::Groups;
 use crate::in_order::Stages;
 use crate::model::LeftOut as OddEvents;
+use crate::model::parts::CollectiveParts;
 use crate::model::{
     ClockPair, CollectiveEvent, Device, Identity, Instance, Label, MarkStamp, PS_PER_NS, PairKind, Picoseconds,
     PlaneSpan, Reach, Recipients, Replicas, Spread, TraceFacts, UNIX_TIME_MIN_PS,
 };
-use crate::parts::CollectiveParts;
 use crate::protobuf::{Fault, Header, Run, Source};
 
 /// Reads the facts of a file, plain or packed with gzip: in one pass, or in two where some times

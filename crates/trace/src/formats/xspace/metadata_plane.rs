@@ -2,9 +2,9 @@
 
 use super::event::put_stat_metadata;
 use super::fields::{plane, stat};
+use crate::formats::ALIGNED_PLANE;
 use crate::formats::ALIGNED_TO;
 use crate::protobuf::{put_bytes, put_number};
-use crate::write::ALIGNED_PLANE;
 
 /// The plane of an aligned trace; None where nothing says which clock its times are on.
 pub(super) fn aligned_plane(entries: &[(String, String)]) -> Option<Vec<u8>> {

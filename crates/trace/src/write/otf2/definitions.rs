@@ -12,7 +12,7 @@ use super::Otf2;
 use super::communicators::Found;
 use super::texts::refused;
 use crate::Error;
-use crate::write::chunk::TrackKind;
+use crate::chunk::TrackKind;
 
 /// Groups of locations that were defined, and the hosts that they are on.
 #[derive(Debug, Default)]

@@ -7,7 +7,8 @@ use probe_sync_otf2::CollectiveOperation;
 
 use super::{CollectivePart, Otf2};
 use crate::Error;
-use crate::write::{ArgRange, Chunk, Flow, Meta, Process, StringId, Track, TrackId, TrackKind};
+use crate::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind};
+use crate::write::Meta;
 
 /// A process with a thread and a device, and on that a stream and a counter.
 fn tracks(chunk: &mut Chunk) {

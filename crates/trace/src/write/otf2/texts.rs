@@ -9,8 +9,8 @@ use foldhash::fast::FixedState;
 use probe_sync_otf2::{Archive, Region, RegionRole};
 
 use crate::Error;
-use crate::write::chunk::Chunk;
-use crate::write::strings::StringId;
+use crate::chunk::Chunk;
+use crate::chunk::StringId;
 
 /// What was defined.
 #[derive(Debug, Default)]

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
+use crate::chunk::{ArgRange, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
 use crate::protobuf::{Fields, Value as Wire};
 
 mod round_trip;

@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::formats::{ChunkOptions, FactOptions, Kineto, TraceFormat, XSpace};
+use crate::formats::{ChunkOptions, FactOptions, Kineto, TraceFormat, XSpace, quarter_before_ns};
 use crate::model::TraceFacts;
 
 const FORMATS: [(OutputFormat, &dyn TraceFormat, &str); 2] =
@@ -148,7 +148,7 @@ fn a_kineto_trace_says_what_its_viewers_look_for() {
     assert!(text.find(head).expect("in the file") < 100, "{text}");
     let document: Json = serde_json::from_str(&text).expect("JSON");
     assert_eq!(document["host_name"], "host0");
-    assert_eq!(document["baseTimeNanoseconds"].as_i64(), Some(quarter_before(START_NS)));
+    assert_eq!(document["baseTimeNanoseconds"].as_i64(), Some(quarter_before_ns(START_NS)));
     let events = document["traceEvents"].as_array().expect("events");
     let check = |phase: &str, name: &str, expected: Json| {
         let found: Vec<&Json> = events.iter().filter(|event| event["ph"] == phase && event["name"] == name).collect();

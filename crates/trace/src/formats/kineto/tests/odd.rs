@@ -2,7 +2,7 @@
 //! that are no JSON: each costs itself and no more.
 
 use super::*;
-use crate::write::{Chunk, TrackKind, Value as Argument};
+use crate::chunk::{Chunk, TrackKind, Value as Argument};
 
 /// Three events of one process in 2026, and one more.
 fn with(odd: &str) -> String {

@@ -26,11 +26,11 @@ use super::cpu_clock;
 use super::reading::{Behind, Database, REGION, STRING};
 use crate::Error;
 use crate::formats::stated::Groups;
+use crate::model::parts::{CollectiveParts, Spill};
 use crate::model::{
     CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Reach, Recipients,
     Replicas, TraceFacts,
 };
-use crate::parts::{CollectiveParts, Spill};
 use call::{ARGUMENTS_MAX, Call, bare, kind_of, kind_of_kernel, part};
 use row::{TEXT_MAX, bytes, integer, time};
 use stated::StatedRow;

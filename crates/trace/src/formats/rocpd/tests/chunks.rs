@@ -1,8 +1,9 @@
 //! What chunks of a database hold, against SQL over it.
 
 use super::*;
+use crate::chunk::{Chunk, FlowEnd, TrackKind, Value as Argument};
 use crate::formats::{AgentIndex, ChunkOptions, FactOptions};
-use crate::write::{Chunk, FlowEnd, Sorter, TrackKind, Value as Argument};
+use crate::write::Sorter;
 
 /// Everything of a database as one chunk, in the order of time; times through a shift.
 fn read(path: &Path, options: &ChunkOptions, shift_ns: i64) -> Result<(Chunk, u64), Error> {

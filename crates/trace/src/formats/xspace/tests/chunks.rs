@@ -1,7 +1,8 @@
 //! What chunks of a file hold, against what align writes of it.
 
 use super::*;
-use crate::write::{Chunk, Sorter, StringId, TrackKind, Value as Argument};
+use crate::chunk::{Chunk, StringId, TrackKind, Value as Argument};
+use crate::write::Sorter;
 
 /// Everything of a file as one chunk, in the order of time.
 fn read(path: &Path, shift_ns: i64) -> Result<(Chunk, ChunkStats), Error> {

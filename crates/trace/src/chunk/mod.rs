@@ -3,10 +3,14 @@
 //! All times are in ns on one clock, usually Unix time of the reference node. Tracks are numbered
 //! in the order in which they are declared, over all chunks of a writer; a column refers to its
 //! track by that number. The columns of a table have equal lengths ([`Chunk::check`]). Events may
-//! be in any order; [`super::Sorter`] sorts them.
+//! be in any order; the sorter of writers sorts them.
+
+mod retain;
+mod strings;
 
 use crate::Error;
-use crate::write::strings::{StringId, Strings};
+
+pub use strings::{StringId, Strings};
 
 /// A track, by the order in which tracks were declared: 0, 1, …
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 //!
 //! Texts and arguments that no remaining row uses stay in the chunk.
 
-use super::chunk::{Counters, FlowPoints, Instants, Slices};
+use super::{Counters, FlowPoints, Instants, Slices};
 
 impl Slices {
     /// Keeps the rows for which `stays` says so.
