@@ -1,7 +1,7 @@
 //! The flags of `merge` that select which parts of the traces go into the file.
 
 use clap::Args;
-use probe_sync_trace::{Bound, FilterSettings, Kinds, LatenessSettings, Ranks, Steps};
+use probe_sync_trace::{Bound, FilterSettings, Kinds, Ranks, StepNames, Steps};
 
 use crate::output::Usage;
 
@@ -43,7 +43,7 @@ impl FilterArgs {
     ///
     /// # Errors
     /// A pattern that is none.
-    pub fn settings(&self, step_names: LatenessSettings) -> anyhow::Result<FilterSettings> {
+    pub fn settings(&self, step_names: StepNames) -> anyhow::Result<FilterSettings> {
         let mut only = Kinds::default();
         for kind in &self.only {
             only.add(kind).map_err(|reason| anyhow::anyhow!("--only {kind}: {reason}").context(Usage))?;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use probe_sync_files::no_more_open_than;
 use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_end};
-use probe_sync_trace::{Calibrated, ClockSource, LatenessSettings, Request, check, lateness};
+use probe_sync_trace::{Calibrated, ClockSource, Request, StepNames, check, lateness};
 
 use crate::args::ReportArgs;
 use crate::documents;
@@ -59,7 +59,7 @@ fn add_traces(page: &mut Page, arguments: &ReportArgs, output: &Path) -> anyhow:
 }
 
 /// Adds what alignment moves in these traces, whether their collectives hold, and who was late.
-pub fn add_calibrated(page: &mut Page, calibrated: &Calibrated, settings: &LatenessSettings) {
+pub fn add_calibrated(page: &mut Page, calibrated: &Calibrated, settings: &StepNames) {
     let verdict = check(calibrated);
     // Traces whose ranks cannot be compared still have edges, and times that move.
     let late = lateness(calibrated, settings).map_err(|error| error.to_string());

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, ArgGroup, Args};
-use probe_sync_trace::{Bound, LatenessSettings, MAX_RATE_CHANGE_PPM, Window};
+use probe_sync_trace::{Bound, MAX_RATE_CHANGE_PPM, StepNames, Window};
 
 use crate::cpu_clock::{CLOCKS, CpuClockArgs};
 use crate::filter_args::FilterArgs;
@@ -329,7 +329,7 @@ pub struct StepArgs {
 
 impl StepArgs {
     /// What the library is told.
-    pub fn settings(&self) -> anyhow::Result<LatenessSettings> {
+    pub fn settings(&self) -> anyhow::Result<StepNames> {
         let wrong = |reason: String| anyhow::anyhow!("--step-name: {reason}").context(Usage);
         self.step_name.parse().map_err(wrong)
     }

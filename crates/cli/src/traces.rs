@@ -4,10 +4,11 @@
 //! All three learn the clocks in the same way (`probe_sync_trace::calibrate`).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use probe_sync_trace::{
-    AlignSettings, Bound, Calibrated, ClockSource, Error, MergeReport, MergeSettings, Outcome, OutputClock,
-    PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, merge,
+    AddedTrack, AlignSettings, Bound, Calibrated, ClockSource, Error, LateTrack, MergeReport, MergeSettings, Outcome,
+    OutputClock, PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, merge,
 };
 
 use crate::documents::{self, AlignedTrace};
@@ -73,7 +74,10 @@ pub(crate) fn is_mark(bound: &Bound) -> bool {
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
     let request = as_they_are(request, &arguments.as_they_are);
-    let filter = arguments.filter.settings(arguments.step_names.settings()?)?;
+    let step_names = arguments.step_names.settings()?;
+    let track = || Arc::new(LateTrack { steps: step_names.clone() }) as Arc<dyn AddedTrack>;
+    let track = arguments.mark_late.then(track);
+    let filter = arguments.filter.settings(step_names)?;
     let looks = [filter.steps.is_some(), arguments.mark_late, is_mark(&filter.from), is_mark(&filter.to)];
     let used = TraceUse {
         output: TraceOutput::Merged(arguments.output.clone()),
@@ -91,7 +95,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
         repair: arguments.repair,
-        mark_late: arguments.mark_late.then(|| arguments.step_names.settings()).transpose()?,
+        track,
         filter,
     };
     let verdict = arguments.validate.then(|| check(&calibrated));

@@ -6,13 +6,14 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
 use probe_sync_files::{Draft, NewFolders};
 use probe_sync_trace::{
-    AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings, Kinds,
-    LatenessSettings, MergeSettings, OutputClock, PlaneLayout, Request, Verdict,
+    AddedTrack, AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings,
+    Kinds, LateTrack, MergeSettings, OutputClock, PlaneLayout, Request, StepNames, Verdict,
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -121,14 +122,15 @@ pub fn merge(
         }
     };
     let filter = kept.settings()?;
-    let mark_late = mark_late.then(|| filter.step_names.clone());
+    let track = || Arc::new(LateTrack { steps: filter.step_names.clone() }) as Arc<dyn AddedTrack>;
+    let track = mark_late.then(track);
     let settings = MergeSettings {
         layout,
         allow_uncalibrated,
         annotate,
         schema,
         drop_foreign,
-        mark_late,
+        track,
         filter,
         ..MergeSettings::default()
     };
@@ -293,7 +295,7 @@ fn duration(name: &str, text: Option<&str>) -> Result<Option<probe_sync_time::Du
 }
 
 /// Which events are steps.
-fn steps(pattern: Option<&str>) -> Result<LatenessSettings, Failure> {
+fn steps(pattern: Option<&str>) -> Result<StepNames, Failure> {
     Ok(read("step_name", pattern, str::parse)?.unwrap_or_default())
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_files::NewFolders;
 
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::clocks::is_of_profilers;
 use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{RewriteOptions, RewriteStats, refuse_other_ending};

@@ -10,7 +10,7 @@ use probe_sync_estimate::series::{Place, TimeMap};
 use serde::Serialize;
 
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::clocks::{Extrapolated, NodeClock};
 use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome, Pairing};
 use crate::early_devices;

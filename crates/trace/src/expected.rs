@@ -6,10 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::calibrate::Request;
 use crate::folders;
 use crate::formats::{self, Passes, TraceFormat};
 use crate::merge::{all_kineto, format_for_viewers};
+use crate::request::Request;
 
 /// What is done with traces once their clocks are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,10 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::calibrate::{ClockSource, Request};
 use crate::copies;
 use crate::formats;
 use crate::outputs;
+use crate::request::{ClockSource, Request};
 
 /// Which files of a folder are meant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

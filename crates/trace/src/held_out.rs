@@ -7,7 +7,8 @@
 
 use std::collections::HashSet;
 
-use crate::calibrate::{Calibrated, as_offsets, offsets_of_collectives};
+use crate::calibrate::{as_offsets, offsets_of_collectives};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::clocks::{NodeClock, Snapshots, Timeline, node_clock};
 use crate::collectives::{Half, MapTime, MatchOptions, Pairing, match_operations};
 use crate::model::Picoseconds;
@@ -38,7 +39,7 @@ impl HeldOut {
             traces.iter().zip(&snapshots).map(clock).collect()
         };
         let clocks = [learnt(Half::One)?, learnt(Half::Other)?];
-        let maps: Vec<_> = calibrated.traces.iter().map(super::calibrate::CalibratedTrace::look).collect();
+        let maps: Vec<_> = calibrated.traces.iter().map(CalibratedTrace::look).collect();
         let mut others = HashSet::new();
         nodes::with_collectives(&traces, &maps, |nodes| {
             match_operations(nodes, pairing, MatchOptions::default(), &mut |operation| {

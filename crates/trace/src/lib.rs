@@ -8,10 +8,13 @@
 //! maps. Measuring clocks is the task of crate `probe-sync`.
 #![forbid(unsafe_code)]
 
+mod added_track;
 mod align;
 mod calibrate;
+mod calibrated;
 mod check;
 pub mod chunk;
+mod chunk_options;
 pub mod clocks;
 mod collectives;
 mod convert;
@@ -40,21 +43,24 @@ pub mod protobuf;
 mod provenance;
 #[cfg(feature = "rocpd")]
 pub mod query;
+mod request;
 #[cfg(test)]
 mod same_events;
 #[cfg(test)]
 mod shared_sets;
+mod step_names;
+mod window;
 mod words;
 mod workers;
 pub mod write;
 
+pub use added_track::AddedTrack;
 pub use align::{AlignSettings, Aligned, Aligning, align};
-pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
+pub use calibrate::calibrate;
+pub use calibrated::{Calibrated, CalibratedTrace};
 pub use check::{Verdict, VerdictDocument, check};
 pub use collectives::{CheckReport, CollectiveOffsets, MAX_RATE_CHANGE_PPM, Outcome};
-pub use convert::{
-    Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, Window, Written, convert,
-};
+pub use convert::{CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, Written, convert};
 pub use counted::bytes_read;
 pub use counting::AlignmentStats;
 pub use error::Error;
@@ -62,11 +68,14 @@ pub use expected::{Expected, TraceOutput, TraceUse, bytes_expected};
 pub use filter::{FilterReport, FilterSettings, Kinds, Ranks, Steps};
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use lateness::{
-    ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, Lateness, LatenessSettings,
-    OperationLine, PathShare, RankLine, STEP_PATTERN, StepLine, Straggler, Unpaired, lateness, lost_ns,
+    ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, LateTrack, Lateness, OperationLine,
+    PathShare, RankLine, StepLine, Straggler, Unpaired, lateness, lost_ns,
 };
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};
 pub use omitted::{Omitted, OmittedEvents, OmittedTrace};
 pub use perfetto_tar::{TarMember, TarReport};
+pub use request::{ClockSource, OutputClock, Request};
+pub use step_names::{STEP_PATTERN, StepNames};
+pub use window::{Bound, Window};
 pub use words::{counted, is_formula};

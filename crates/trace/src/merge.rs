@@ -8,20 +8,22 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use probe_sync_estimate::series::TimeMap;
 use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::added_track::{self, AddedTrack};
+use crate::calibrated::{Calibrated, CalibratedTrace};
+use crate::chunk::Chunk;
 use crate::convert::{self, Beside, ConvertSettings, Output, OutputKind};
 use crate::counting::{AlignmentStats, Counting};
 use crate::filter::{FilterReport, FilterSettings, JobFilter, Ranks};
 use crate::formats::{
     EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
 };
-use crate::lateness::{Lateness, LatenessSettings, lateness, marks};
 use crate::model::Picoseconds;
 use crate::one_clock::{self, Otherwise};
 use crate::outputs;
@@ -30,7 +32,7 @@ use crate::provenance;
 use crate::write::OutputFormat;
 
 /// What to do beside mapping and joining.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct MergeSettings {
     /// Layout of XSpace planes.
     pub layout: PlaneLayout,
@@ -45,8 +47,8 @@ pub struct MergeSettings {
     /// Write valid JSON where a Kineto trace holds values that are not, such as `NaN`; without it
     /// they are passed on and counted.
     pub repair: bool,
-    /// Add a track that says who was late to each collective.
-    pub mark_late: Option<LatenessSettings>,
+    /// A track to add to the traces, such as the one that says who was late to each collective.
+    pub track: Option<Arc<dyn AddedTrack>>,
     /// What is to be in the output.
     pub filter: FilterSettings,
 }
@@ -135,7 +137,7 @@ fn merge_some(
     };
     if perfetto_tar::is_meant(output) {
         refuse_settings(output, &settings)?;
-        refuse_marks(output, &settings)?;
+        refuse_track(output, &settings)?;
         refuse_filter(output, &settings, "it contains Perfetto traces unchanged")?;
         return merge_side_by_side(calibrated, output, filter()?.map(|filter| filter.report()));
     }
@@ -143,9 +145,9 @@ fn merge_some(
         refuse_settings(output, &settings)?;
         convert::refuse_two_clocks(output, traces)?;
         refuse_unknown()?;
-        let late = settings.mark_late.as_ref().map(|asked| lateness(all, asked)).transpose()?;
+        let track = settings.track.as_ref().map(|track| track.chunk(all, track.name(), 0)).transpose()?;
         let output = Output { path: output.to_owned(), kind: OutputKind::File(format) };
-        return merge_for_viewers(calibrated, output, uncalibrated, late.as_ref(), filter()?.as_deref());
+        return merge_for_viewers(calibrated, output, uncalibrated, track.as_ref(), filter()?.as_deref());
     }
     let format = one_format(traces)?;
     refuse_other_ending(format, output, traces.iter().map(|of| of.trace.path.as_path()))?;
@@ -153,18 +155,20 @@ fn merge_some(
         refuse_filter(output, &settings, "rows of databases refer to each other")?;
     }
     refuse_unknown()?;
-    let marked = |asked| marks_of_format(all, format, output, asked);
-    let late = settings.mark_late.as_ref().map(marked).transpose()?;
-    let marks = late.as_ref().map(|(_, path)| path.as_path());
+    let track = settings.track.clone();
+    let written = |track: &Arc<dyn AddedTrack>| track_of_format(all, format, output, track.as_ref());
+    let written = track.as_ref().map(written).transpose()?;
+    let track = track.as_ref().zip(written.as_ref()).map(|(track, (_, path))| (track.name(), path.as_path()));
     let filter = filter()?;
-    merge_within(format, calibrated, output, settings, Within { uncalibrated, filter, marks })
+    merge_within(format, calibrated, output, settings, Within { uncalibrated, filter, track })
 }
 
 /// What goes with a merge into the inputs' own format.
 struct Within<'a> {
     uncalibrated: Vec<String>,
     filter: Option<Rc<JobFilter>>,
-    marks: Option<&'a Path>,
+    /// The name of an added track, and the trace that holds it.
+    track: Option<(&'a str, &'a Path)>,
 }
 
 /// Writes traces of one format into a file of it.
@@ -175,7 +179,7 @@ fn merge_within(
     settings: MergeSettings,
     within: Within<'_>,
 ) -> Result<MergeReport, Error> {
-    let Within { uncalibrated, filter, marks } = within;
+    let Within { uncalibrated, filter, track } = within;
     let options = MergeOptions {
         base_ns: None,
         annotate: settings.annotate,
@@ -187,7 +191,7 @@ fn merge_within(
         cpu_behind_ns: calibrated.traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
         filter: filter.clone().map(|filter| filter as Rc<dyn EventFilter>),
     };
-    let (merged, stats) = attempts(filter.as_deref(), output, || write(format, calibrated, output, &options, marks))?;
+    let (merged, stats) = attempts(filter.as_deref(), output, || write(format, calibrated, output, &options, track))?;
     let report = MergeReport {
         traces: stats,
         written: Vec::new(),
@@ -292,36 +296,35 @@ fn refuse_settings(output: &Path, settings: &MergeSettings) -> Result<(), Error>
     }
 }
 
-/// The track that says who was late, as a trace of the inputs' format.
-fn marks_of_format(
+/// An added track, as a trace of the inputs' format.
+fn track_of_format(
     calibrated: &Calibrated,
     format: &dyn TraceFormat,
     output: &Path,
-    asked: &LatenessSettings,
+    track: &dyn AddedTrack,
 ) -> Result<(TempDir, PathBuf), Error> {
     let (kineto, xspace): (&dyn TraceFormat, &dyn TraceFormat) = (&Kineto, &XSpace);
-    let found = |written: OutputFormat, ending: &str| {
-        let late = lateness(calibrated, asked)?;
-        late.trace(written, convert::base_ns(calibrated), ending)
+    let written = |format: OutputFormat, ending: &str| {
+        added_track::write(track, calibrated, format, convert::base_ns(calibrated), ending)
     };
     if format == kineto {
-        found(OutputFormat::Kineto, ".json")
+        written(OutputFormat::Kineto, ".json")
     } else if format == xspace {
-        found(OutputFormat::XSpace, ".xplane.pb")
+        written(OutputFormat::XSpace, ".xplane.pb")
     } else {
-        Err(no_place_for_marks(output))
+        Err(no_place_for_a_track(output))
     }
 }
 
 /// Refuses a track where an output has none.
-fn refuse_marks(output: &Path, settings: &MergeSettings) -> Result<(), Error> {
-    match settings.mark_late {
+fn refuse_track(output: &Path, settings: &MergeSettings) -> Result<(), Error> {
+    match settings.track {
         None => Ok(()),
-        Some(_) => Err(no_place_for_marks(output)),
+        Some(_) => Err(no_place_for_a_track(output)),
     }
 }
 
-fn no_place_for_marks(output: &Path) -> Error {
+fn no_place_for_a_track(output: &Path) -> Error {
     let output = output.display();
     let problem = format!("--mark-late adds a track, which {output} cannot contain; merge into .pftrace or .json");
     Error::Request { problem }
@@ -332,13 +335,12 @@ fn merge_for_viewers(
     calibrated: &Calibrated,
     output: Output,
     uncalibrated: Vec<String>,
-    late: Option<&Lateness>,
+    track: Option<&Chunk>,
     filter: Option<&JobFilter>,
 ) -> Result<MergeReport, Error> {
     let path = output.path.clone();
-    let track = late.map(Lateness::track);
     let (outputs, settings) = ([output], ConvertSettings::default());
-    let beside = Beside { track: track.as_ref(), filter };
+    let beside = Beside { track, filter };
     let converted = attempts(filter, &path, || convert::write_all(calibrated, &outputs, &settings, &beside))?;
     let traces: Vec<AlignmentStats> = converted.traces.into_iter().map(|trace| trace.alignment).collect();
     let notes = converted.outputs.iter().flat_map(|written| written.notes()).collect();
@@ -389,14 +391,14 @@ fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Er
     }
 }
 
-/// Writes the output, with a trace of marks that is on the common clock already; what the format
-/// says of it, and what was done to each trace.
+/// Writes the output, with a trace of an added track that is on the common clock already; what the
+/// format says of it, and what was done to each trace.
 fn write(
     format: &dyn TraceFormat,
     calibrated: &Calibrated,
     output: &Path,
     options: &MergeOptions,
-    marks: Option<&Path>,
+    track: Option<(&str, &Path)>,
 ) -> Result<(MergeStats, Vec<AlignmentStats>), Error> {
     let traces = &calibrated.traces;
     let identity = TimeMap::identity();
@@ -425,8 +427,8 @@ fn write(
         .collect();
     let mut as_is = |time: Picoseconds| time;
     let part = traces.iter().map(|of| of.trace.part).max().map_or(0, |last| last.saturating_add(1));
-    if let Some(path) = marks {
-        let name = marks::PROCESS.to_owned();
+    if let Some((name, path)) = track {
+        let name = name.to_owned();
         inputs.push(MergeInput {
             path: path.to_owned(),
             part,

@@ -3,7 +3,7 @@
 //! Every command that compares times of several traces makes this check first.
 
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::counting::AlignmentStats;
 
 /// What a refusal advises besides naming a source of clocks.

@@ -11,7 +11,7 @@ use probe_sync_files::{NewFolders, follow_own_links, no_more_open_than};
 use serde::Serialize;
 
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 
 impl Calibrated {
     /// Refuses outputs that are an input under any name, or whose statistics would be: writing

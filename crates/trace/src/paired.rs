@@ -1,7 +1,7 @@
 //! The pairing of operations across the traces of a command, computed with the best available
 //! clocks.
 
-use crate::calibrate::{Calibrated, as_is};
+use crate::calibrated::{Calibrated, as_is};
 use crate::collectives::{MapTime, MatchOptions, Pairing};
 use crate::nodes::{self, NodeTrace};
 

@@ -1,6 +1,6 @@
 //! The provenance that an output states: method, clock, uncertainty and versions.
 
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::formats::{ALIGNED_SIGMA, ALIGNED_TO};
 use crate::model::Picoseconds;
 

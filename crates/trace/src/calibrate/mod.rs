@@ -8,11 +8,8 @@
 //! It prints nothing: messages for the user are in the result's notes and warnings.
 
 mod assignment;
-mod calibrated;
-mod common;
 mod length;
 mod measured;
-mod request;
 mod source;
 mod traces;
 
@@ -21,6 +18,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
 
 use crate::Error;
+use crate::calibrated::{Calibrated, CalibratedTrace, ONE_BOOT_PS};
 use crate::clocks::{
     MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, map_of_pairs, node_clock, own_span,
 };
@@ -28,16 +26,12 @@ use crate::collectives::{CollectiveOffsets, Half, MapTime, Shared};
 use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{self, NodeTrace};
 use crate::omitted::OmittedTrace;
+use crate::request::{ClockSource, OutputClock, Request};
 use crate::words::counted;
-use common::ONE_BOOT_PS;
 use length::length;
 use measured::Measured;
 use source::Source;
 use traces::Traces;
-
-pub(crate) use calibrated::as_is;
-pub use calibrated::{Calibrated, CalibratedTrace};
-pub use request::{ClockSource, OutputClock, Request};
 
 /// Reads the traces' facts and learns their clocks.
 ///
@@ -424,7 +418,7 @@ pub(crate) fn offsets_of_collectives(
         made.map_err(|error| of_trace(trace, error))
     });
     let own: Vec<NodeClock> = own.collect::<Result<_, Error>>()?;
-    let own: Vec<Option<Box<MapTime<'_>>>> = own.iter().map(|clock| Some(calibrated::look(clock))).collect();
+    let own: Vec<Option<Box<MapTime<'_>>>> = own.iter().map(|clock| Some(crate::calibrated::look(clock))).collect();
     nodes::offsets_from_collectives(traces, &own, max_rate_change_ppm, half)
 }
 

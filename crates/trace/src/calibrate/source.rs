@@ -4,7 +4,7 @@ use crate::Error;
 use crate::clocks::{MarkFiles, Offsets, RunDirectory, Survey, Wanted};
 use crate::nodes::KnownNodes;
 
-use super::ClockSource;
+use crate::request::ClockSource;
 
 /// A [`ClockSource`] of which is known what it has.
 pub(super) enum Source {

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::Request;
 use super::source::Source;
+use crate::request::Request;
 use probe_sync_time::TimeNamespace;
 
 use crate::Error;

@@ -10,7 +10,7 @@ use probe_sync_files::AtomicFile;
 
 use super::file::{Written, base_ns, finished};
 use crate::Error;
-use crate::calibrate::Calibrated;
+use crate::calibrated::Calibrated;
 use crate::chunk::Chunk;
 use crate::outputs;
 use crate::provenance;

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use probe_sync_files::AtomicFile;
 use serde::Serialize;
 
-use super::window;
 use crate::Error;
-use crate::calibrate::Calibrated;
+use crate::calibrated::Calibrated;
 use crate::model::{PS_PER_NS, Picoseconds};
+use crate::window;
 use crate::write::{TraceFile, WriteReport};
 
 /// One output that was written.

@@ -14,14 +14,14 @@ use serde::Serialize;
 
 #[cfg(feature = "otf2")]
 use super::members::Members;
-use super::window;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::chunk::{Chunk, Flow, FlowEnd};
 use crate::collectives::{MapTime, MatchOptions, Matching, match_operations};
 use crate::counting::Counting;
 use crate::model::{MappedTime, nearest_ns};
 use crate::nodes;
 use crate::paired::pairing;
+use crate::window;
 #[cfg(feature = "otf2")]
 use crate::write::CollectivePart;
 

@@ -9,7 +9,7 @@
 use probe_sync_estimate::series::TimeMap;
 
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::chunk::{Chunk, TrackId};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::write::Machine;

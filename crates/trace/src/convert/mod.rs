@@ -13,8 +13,6 @@ mod joined;
 mod machines;
 #[cfg(feature = "otf2")]
 mod members;
-mod options;
-pub(crate) mod window;
 
 use std::path::{Path, PathBuf};
 
@@ -23,14 +21,16 @@ use probe_sync_files::{AtomicFile, NewFolders};
 use serde::Serialize;
 
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::chunk::Chunk;
+use crate::chunk_options::chunk_options;
 use crate::counting::{AlignmentStats, Counting};
 use crate::filter::{ChunkFilter, JobFilter};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _};
 use crate::one_clock::{self, Otherwise};
 use crate::outputs;
 use crate::provenance;
+use crate::window::{self, Window};
 #[cfg(feature = "otf2")]
 use crate::write::with_path;
 use crate::write::{Machine, Meta, OutputFormat, Sorter, TraceFile};
@@ -43,7 +43,6 @@ use machines::Group;
 pub use file::Written;
 pub(crate) use file::base_ns;
 pub use joined::CollectiveFlows;
-pub use window::{Bound, Window};
 
 /// A file or folder to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -353,7 +352,7 @@ fn read(
     let CalibratedTrace { trace, map, clock, measured, .. } = calibrated;
     let identity = TimeMap::identity();
     let mut counting = Counting::new(trace.facts.clock, map.as_ref().unwrap_or(&identity), clock.as_ref(), *measured);
-    let options = options::of(calibrated, part, &settings.wanted());
+    let options = chunk_options(calibrated, part, &settings.wanted());
     let inclusive = settings.window.inclusive;
     let on_one_clock = |ns: i64| machine.map_or(ns, |machine| machines::on_reference(machine, ns));
     let keep = |start, end| {

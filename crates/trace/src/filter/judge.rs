@@ -6,19 +6,18 @@
 
 use std::cell::{Cell, RefCell};
 
-use regex::Regex;
-
 use super::budget::Budget;
 use super::clock::Clock;
 use super::report::FilterReport;
 use super::steps;
 use super::wanted::{FilterSettings, Kinds};
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::convert::{Window, window};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::formats::{EventFilter, Named, Seen};
-use crate::lateness::step_number;
 use crate::model::{Picoseconds, nearest_ns};
+use crate::step_names::StepNames;
+use crate::window;
+use crate::window::Window;
 
 /// Which events of the traces of a merge stay. Asked twice of one event it says the same.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ pub struct JobFilter {
     /// ns on the reference clock; None: all.
     span_ns: Option<[i64; 2]>,
     only: Kinds,
-    steps: Regex,
+    step_names: StepNames,
     budget: Option<RefCell<Budget>>,
     counts: RefCell<Counts>,
     rule: String,
@@ -81,7 +80,7 @@ impl JobFilter {
             inputs,
             span_ns: span(&all.traces, settings)?,
             only: settings.only.clone(),
-            steps: settings.step_names.steps.clone(),
+            step_names: settings.step_names.clone(),
             budget: settings.bytes_max.map(|bytes| RefCell::new(Budget::new(bytes))),
             counts: RefCell::default(),
             rule: settings.to_string(),
@@ -228,7 +227,7 @@ impl JobFilter {
 impl EventFilter for JobFilter {
     fn named(&self, name: &str) -> Named {
         Named {
-            is_step: step_number(&self.steps, name).is_some(),
+            is_step: self.step_names.number(name).is_some(),
             is_wanted: self.only.names.iter().any(|pattern| pattern.is_match(name)),
         }
     }

@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 use super::clock::Clock;
 use super::wanted::Steps;
 use crate::Error;
-use crate::calibrate::CalibratedTrace;
+use crate::calibrated::CalibratedTrace;
 use crate::formats::ChunkOptions;
-use crate::lateness::{LatenessSettings, step_number};
 use crate::model::Instance;
+use crate::step_names::StepNames;
 
 /// From when until when the wanted steps were, ns.
 ///
 /// # Errors
 /// [`Error::Request`] where the first or the last of them is in no trace; a trace that cannot be
 /// read.
-pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &LatenessSettings) -> Result<[i64; 2], Error> {
+pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &StepNames) -> Result<[i64; 2], Error> {
     let mut spans: BTreeMap<i64, [i64; 2]> = BTreeMap::new();
     for of in traces {
         read(of, names, &mut |number, start, end| {
@@ -34,7 +34,7 @@ pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &LatenessS
     if let Some(step) = absent {
         let there = match (spans.keys().next(), spans.keys().next_back()) {
             (Some(first), Some(last)) => format!("the traces have steps {first} to {last}"),
-            _ => format!("no event name matches {}; set --step-name", names.steps),
+            _ => format!("no event name matches {}; set --step-name", names.pattern),
         };
         return Err(Error::Request { problem: format!("--steps {wanted}: no trace has a step {step}; {there}") });
     }
@@ -44,7 +44,7 @@ pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &LatenessS
 }
 
 /// Gives number, start and end of each step of a trace, ns on the reference clock.
-fn read(of: &CalibratedTrace, names: &LatenessSettings, step: &mut dyn FnMut(i64, i64, i64)) -> Result<(), Error> {
+fn read(of: &CalibratedTrace, names: &StepNames, step: &mut dyn FnMut(i64, i64, i64)) -> Result<(), Error> {
     let clock = Clock::of(of);
     let parts = &of.trace.facts.collectives;
     let is_run = |label: u32| matches!(parts.label(label).instance, Instance::Hlo { .. });
@@ -64,7 +64,7 @@ fn read(of: &CalibratedTrace, names: &LatenessSettings, step: &mut dyn FnMut(i64
         let slices = &chunk.slices;
         for row in 0..slices.track.len() {
             // The copy of an annotation on a device's timeline begins when the device got there.
-            if let Some(number) = step_number(&names.steps, chunk.strings.text(slices.name[row]))
+            if let Some(number) = names.number(chunk.strings.text(slices.name[row]))
                 && chunk.strings.text(slices.category[row]) != "gpu_user_annotation"
             {
                 step(number, slices.start_ns[row], slices.end_ns[row]);

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use regex::Regex;
 
-use crate::convert::Bound;
-use crate::lateness::LatenessSettings;
+use crate::step_names::StepNames;
+use crate::window::Bound;
 
 /// What is to be in the output; everything by default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +21,7 @@ pub struct FilterSettings {
     /// Which steps of the program; with a time as well, what is in both.
     pub steps: Option<Steps>,
     /// Which events are steps.
-    pub step_names: LatenessSettings,
+    pub step_names: StepNames,
     /// Which kinds of events.
     pub only: Kinds,
     /// How many bytes the output may have, before packing.

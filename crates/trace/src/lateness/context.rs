@@ -10,13 +10,12 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use regex::Regex;
-
 use crate::Error;
-use crate::calibrate::CalibratedTrace;
+use crate::calibrated::CalibratedTrace;
 use crate::chunk::{Chunk, FlowEnd, Value};
 use crate::formats::ChunkOptions;
 use crate::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, nearest_ns};
+use crate::step_names::StepNames;
 use crate::workers::workers;
 
 /// Number → first start and last end on the reference clock, ns.
@@ -40,7 +39,7 @@ impl Context {
     ///
     /// # Errors
     /// A trace cannot be read.
-    pub(crate) fn read_all(traces: &[&CalibratedTrace], steps: &Regex) -> Result<Vec<Self>, Error> {
+    pub(crate) fn read_all(traces: &[&CalibratedTrace], steps: &StepNames) -> Result<Vec<Self>, Error> {
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
@@ -82,7 +81,7 @@ impl Context {
     ///
     /// # Errors
     /// The trace cannot be read.
-    pub(crate) fn read(calibrated: &CalibratedTrace, steps: &Regex) -> Result<Self, Error> {
+    pub(crate) fn read(calibrated: &CalibratedTrace, steps: &StepNames) -> Result<Self, Error> {
         let trace = &calibrated.trace;
         let parts = &trace.facts.collectives;
         let labels: Vec<u32> = parts.labels().map(|(number, ..)| number).collect();
@@ -95,7 +94,7 @@ impl Context {
         let mut cursor = parts.cursor(&labels);
         let starts: HashSet<i64> =
             std::iter::from_fn(|| cursor.next()).filter_map(|part| nearest_ns(part.start_ps)).collect();
-        let mut reading = Reading { pattern: steps, starts, found, launched: HashMap::new(), waiting: HashMap::new() };
+        let mut reading = Reading { names: steps, starts, found, launched: HashMap::new(), waiting: HashMap::new() };
         let options = ChunkOptions { args: true, reach: trace.facts.reach, ..ChunkOptions::default() };
         trace.format.read_chunks(&trace.path, &options, &mut |time| time, &mut |chunk| {
             reading.take(chunk);
@@ -142,7 +141,7 @@ enum Link {
 }
 
 struct Reading<'a> {
-    pattern: &'a Regex,
+    names: &'a StepNames,
     /// When parts of collectives begin.
     starts: HashSet<i64>,
     found: Context,
@@ -156,7 +155,7 @@ impl Reading<'_> {
             let (start, category) = (chunk.slices.start_ns[row], chunk.strings.text(chunk.slices.category[row]));
             // The copy of an annotation on a device's timeline begins when the device got there.
             let on_device = category == "gpu_user_annotation";
-            let step = || step_number(self.pattern, chunk.strings.text(chunk.slices.name[row]));
+            let step = || self.names.number(chunk.strings.text(chunk.slices.name[row]));
             if !on_device
                 && self.found.steps.len() < STEPS_MAX
                 && let Some(number) = step()
@@ -198,12 +197,6 @@ fn link(chunk: &Chunk, row: usize, category: &str) -> Option<(Link, bool)> {
     })
 }
 
-/// The number that a name states.
-pub(crate) fn step_number(pattern: &Regex, name: &str) -> Option<i64> {
-    let captures = pattern.captures(name)?;
-    captures.name("step").or(captures.get(1))?.as_str().parse().ok()
-}
-
 /// Steps of a trace that are kept.
 const STEPS_MAX: usize = 1 << 20;
 /// Launches of a trace that are kept: 100 MB.
@@ -212,18 +205,6 @@ const LAUNCHES_MAX: usize = 1 << 22;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_states_its_step() {
-        let check = |pattern: &str, name: &str, expected: Option<i64>| {
-            assert_eq!(step_number(&Regex::new(pattern).expect("a pattern"), name), expected, "{name}");
-        };
-        check(super::super::STEP_PATTERN, "ProfilerStep#12", Some(12));
-        check(super::super::STEP_PATTERN, "ProfilerStep", None);
-        check(super::super::STEP_PATTERN, "my ProfilerStep#1", None);
-        check(r"^train_step#(?<step>\d+)$", "train_step#3", Some(3));
-        check(r"^step (\d+)", "step 99999999999999999999", None);
-    }
 
     #[test]
     fn what_was_issued_late_in_a_step_is_of_it() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::context::StepSpans;
 use super::report::{LateInstance, Unpaired};
-use crate::calibrate::Calibrated;
+use crate::calibrated::Calibrated;
 use crate::collectives::{Matching, span};
 
 /// What is in no operation, with what would change that.

@@ -1,29 +1,41 @@
 //! A track that shows the last ranks next to the traces.
 //!
 //! Each operation in which a rank waited is a slice from its first arrival to its last, that is,
-//! the time lost because of the rank it names. Viewers' formats take the chunk with the others; a
-//! merge within Kineto or XSpace takes a small trace of that format as an additional input.
+//! the time lost because of the rank it names. A merge adds it to the traces.
 
-use std::path::PathBuf;
-
-use tempfile::TempDir;
-
+use super::lateness;
 use super::report::{LateInstance, Lateness};
 use crate::Error;
+use crate::added_track::AddedTrack;
+use crate::calibrated::Calibrated;
 use crate::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind, Value};
-use crate::write::{Meta, OutputFormat, TraceFile};
+use crate::step_names::StepNames;
 
-impl Lateness {
-    /// The track in a process of its own, with its operations in order of their first arrivals.
-    pub(crate) fn track(&self) -> Chunk {
-        self.track_of(PROCESS, 0)
+/// Adds the track to a merged file.
+#[derive(Clone, Debug)]
+pub struct LateTrack {
+    /// Which events are steps.
+    pub steps: StepNames,
+}
+
+impl AddedTrack for LateTrack {
+    fn name(&self) -> &'static str {
+        PROCESS
     }
 
-    fn track_of(&self, process: &str, pid: i64) -> Chunk {
+    fn chunk(&self, calibrated: &Calibrated, process: &str, pid: i64) -> Result<Chunk, Error> {
+        Ok(lateness(calibrated, &self.steps)?.track(process, pid))
+    }
+}
+
+impl Lateness {
+    /// Returns the track in a process of its own, with its operations in order of their first
+    /// arrivals.
+    fn track(&self, process: &str, pid: i64) -> Chunk {
         let mut chunk = Chunk::default();
         let kind = TrackKind::Process(Process { pid, ..Process::default() });
         chunk.tracks.push(Track { parent: None, kind, name: process.to_owned() });
-        let thread = TrackKind::Thread { tid: PID };
+        let thread = TrackKind::Thread { tid: TID };
         chunk.tracks.push(Track { parent: Some(TrackId(0)), kind: thread, name: THREAD.to_owned() });
         let mut waited: Vec<&LateInstance> =
             self.instances.iter().filter(|instance| instance.latest_rank.is_some()).collect();
@@ -32,22 +44,6 @@ impl Lateness {
             put(&mut chunk, instance);
         }
         chunk
-    }
-
-    /// The track as a trace of its own, in a folder that vanishes with the first of the two.
-    ///
-    /// # Errors
-    /// The folder for temporary files takes no more.
-    pub(crate) fn trace(&self, format: OutputFormat, base_ns: i64, ending: &str) -> Result<(TempDir, PathBuf), Error> {
-        let folder = tempfile::tempdir().map_err(Error::io(&std::env::temp_dir(), "create a folder in"))?;
-        let path = folder.path().join(format!("late{ending}"));
-        let mut file = TraceFile::create(&path, format, &Meta { base_ns, ..Meta::default() })?;
-        // The merge puts the input's name before that of the process; Kineto's processes have
-        // numbers.
-        let pid = if format == OutputFormat::Kineto { PID } else { 0 };
-        file.write(&self.track_of("probe_sync", pid))?;
-        file.commit()?;
-        Ok((folder, path))
     }
 }
 
@@ -94,8 +90,8 @@ fn args(chunk: &mut Chunk, instance: &LateInstance) -> ArgRange {
 }
 
 /// What the process of the track is called.
-pub(crate) const PROCESS: &str = "late ranks";
+const PROCESS: &str = "late ranks";
 const THREAD: &str = "which rank was last";
 const CATEGORY: &str = "lateness";
-/// Formats of one process want a number.
-const PID: i64 = 1;
+/// The number of its only thread.
+const TID: i64 = 1;

@@ -63,7 +63,7 @@ mod gather;
 mod history;
 mod left_out;
 mod lines;
-pub(crate) mod marks;
+mod marks;
 mod ranks;
 mod report;
 mod summary;
@@ -74,67 +74,28 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
-use std::str::FromStr;
-
-use regex::Regex;
-
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::collectives::{MapTime, MatchOptions, match_operations};
 use crate::nodes;
 use crate::one_clock::{self, Otherwise};
 use crate::paired::pairing;
+use crate::step_names::StepNames;
 use context::Context;
-pub(crate) use context::step_number;
 use gather::Gatherer;
 
 pub use history::{CriticalPath, PathShare};
 pub use lines::lost_ns;
+pub use marks::LateTrack;
 pub use probe_sync_lateness::operation::{Class, LateIn};
 pub use report::{
     ArrivalLine, AsRecorded, HostLine, LateInstance, Lateness, OperationLine, RankLine, StepLine, Straggler, Unpaired,
 };
 
-/// What is asked beside the traces.
-#[derive(Clone, Debug)]
-pub struct LatenessSettings {
-    /// Which events are steps of the program: its group named `step`, or else its first, is the
-    /// number.
-    pub steps: Regex,
-}
-
-/// From the pattern of steps.
-impl FromStr for LatenessSettings {
-    type Err = String;
-
-    fn from_str(pattern: &str) -> Result<Self, String> {
-        let steps = Regex::new(pattern).map_err(|error| error.to_string())?;
-        if steps.captures_len() < 2 {
-            return Err(format!("{pattern} has no group for the number, as in train_step#(?<step>\\d+)"));
-        }
-        Ok(Self { steps })
-    }
-}
-
-/// By what the pattern says.
-impl PartialEq for LatenessSettings {
-    fn eq(&self, other: &Self) -> bool {
-        self.steps.as_str() == other.steps.as_str()
-    }
-}
-
-impl Eq for LatenessSettings {}
-
-impl Default for LatenessSettings {
-    fn default() -> Self {
-        Self { steps: Regex::new(STEP_PATTERN).expect("the pattern is well-formed") }
-    }
-}
-
 /// Finds who was late.
 ///
 /// ```
-/// use probe_sync_trace::{LatenessSettings, Request, calibrate, lateness};
+/// use probe_sync_trace::{StepNames, Request, calibrate, lateness};
 ///
 /// // Two ranks of one host: rank 1 comes to the all-reduce 300 µs after rank 0.
 /// let folder = tempfile::tempdir()?;
@@ -146,7 +107,7 @@ impl Default for LatenessSettings {
 ///     std::fs::write(&path, document).map(|()| path)
 /// };
 /// let request = Request { traces: vec![write(0, 100, 420)?, write(1, 400, 130)?], ..Request::default() };
-/// let found = lateness(&calibrate(&request)?, &LatenessSettings::default())?;
+/// let found = lateness(&calibrate(&request)?, &StepNames::default())?;
 /// let instance = &found.instances[0];
 /// assert_eq!((instance.last_rank, instance.lead_ns, instance.transfer_ns), (Some(1), 300_000, 120_000));
 /// assert_eq!(instance.arrivals[0].wait_ns, 300_000);
@@ -156,7 +117,7 @@ impl Default for LatenessSettings {
 /// # Errors
 /// [`Error::Request`] where nothing says that the traces are on one clock, or where there are more
 /// parts than are held at once; a trace that cannot be read.
-pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<Lateness, Error> {
+pub fn lateness(calibrated: &Calibrated, steps: &StepNames) -> Result<Lateness, Error> {
     one_clock::expect(calibrated, "to find stragglers", Otherwise::Nothing)?;
     let single: Vec<&CalibratedTrace> = calibrated.traces.iter().filter(|of| !of.trace.facts.merged).collect();
     // Without a map all are on one clock already.
@@ -164,7 +125,7 @@ pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<
     let traces: Vec<_> = single.iter().map(|of| &of.trace).collect();
     let pairing = pairing(calibrated);
     let ranks = nodes::of_ranks(&traces);
-    let contexts = Context::of_ranks(Context::read_all(&single, &settings.steps)?, &ranks);
+    let contexts = Context::of_ranks(Context::read_all(&single, steps)?, &ranks);
     let single: Vec<&CalibratedTrace> = ranks.iter().map(|rank| single[rank[0]]).collect();
     nodes::with_collectives(&traces, &maps, |nodes| {
         let mut gatherer = Gatherer::new(nodes, &contexts);
@@ -175,6 +136,3 @@ pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<
         Ok(summary::summarize(calibrated, &single, gathered, &matching))
     })
 }
-
-/// The steps of PyTorch's profiler.
-pub const STEP_PATTERN: &str = r"^ProfilerStep#(?<step>\d+)$";

@@ -13,7 +13,7 @@ use super::ranks::Ranks;
 use super::report::{HostLine, LateInstance, Lateness, RankLine, SCHEMA, Straggler};
 use super::text::short;
 use super::verdict::{Chance, Recurrent, Unit, by_loss, recurrent};
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::collectives::Matching;
 use crate::words::joined;
 

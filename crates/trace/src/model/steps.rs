@@ -2,7 +2,7 @@
 //!
 //! A series consists of all events whose names differ only in their number, such as
 //! `ProfilerStep#12` or `train_step#3`. It does not choose the series that the user considers a
-//! step; [`crate::LatenessSettings`] does.
+//! step; `StepNames` does.
 
 use std::collections::BTreeMap;
 

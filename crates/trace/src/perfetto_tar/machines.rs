@@ -11,7 +11,7 @@ use probe_sync_estimate::series::{MapChain, TimeMap};
 
 use super::offset::{self, Constant};
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::formats::{Perfetto, TraceFormat};
 use crate::model::{PS_PER_NS, Picoseconds};
 

@@ -26,7 +26,7 @@ use serde::Serialize;
 use tar::{Builder, EntryType, Header};
 
 use crate::Error;
-use crate::calibrate::Calibrated;
+use crate::calibrated::Calibrated;
 use crate::counted::Counted;
 use crate::formats::ALIGNED_TO;
 use crate::outputs;

@@ -26,9 +26,9 @@ use super::pool::Pool;
 use super::tables::Process;
 use super::{Query, Value};
 use crate::Error;
-use crate::convert::window::keeps;
 use crate::formats::rocpd::aligned;
 use crate::in_order::{Stages, in_order};
+use crate::window::keeps;
 use crate::words::is_formula;
 
 /// A file that was written.

@@ -30,12 +30,14 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
 
 use crate::Error;
-use crate::calibrate::{Calibrated, ClockSource, Request, calibrate};
-use crate::convert::Window;
-use crate::convert::window::resolve;
+use crate::calibrate::calibrate;
+use crate::calibrated::Calibrated;
 use crate::folders::{self, Wanted};
 use crate::model::TraceFacts;
 use crate::one_clock::{self, Otherwise};
+use crate::request::{ClockSource, Request};
+use crate::window::Window;
+use crate::window::resolve;
 use pool::{Failure, Pool};
 use tables::{Process, Table, Tables};
 

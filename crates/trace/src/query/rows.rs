@@ -24,8 +24,8 @@ use super::blocks::{Block, Cell, Lookups};
 use super::pool::{Failure, Pool};
 use super::tables::{ADDED, OfProcess, Table};
 use crate::Error;
-use crate::convert::window::keeps;
 use crate::formats::rocpd::aligned;
+use crate::window::keeps;
 
 /// A table over all processes.
 pub(super) struct Source {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use probe_sync_estimate::series::TimeMap;
 
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::formats::Rocpd;
 use crate::formats::TraceFormat;
 use crate::formats::rocpd::{Affinities, DatabaseFile, Part};

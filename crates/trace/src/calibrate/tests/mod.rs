@@ -2,7 +2,6 @@
 
 mod marks;
 mod one_clock;
-mod reports;
 
 use super::*;
 use crate::{AlignSettings, MergeSettings, align, check, merge};

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Calibrated, ClockSource, Lateness, LatenessSettings, Outcome, Request, calibrate, check, lateness};
+use crate::{Calibrated, ClockSource, Lateness, Outcome, Request, StepNames, calibrate, check, lateness};
 
 fn read(set: &str) -> (Calibrated, Lateness) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/gpu").join(set);
@@ -14,7 +14,7 @@ fn read(set: &str) -> (Calibrated, Lateness) {
     assert_eq!(traces.len(), 4);
     let request = Request { traces, clocks: ClockSource::Run(folder.join("run")), ..Request::default() };
     let calibrated = calibrate(&request).expect("clocks");
-    let found = lateness(&calibrated, &LatenessSettings::default()).expect("lateness");
+    let found = lateness(&calibrated, &StepNames::default()).expect("lateness");
     print!("{}", found.text());
     (calibrated, found)
 }

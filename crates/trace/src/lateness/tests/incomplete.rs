@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::{Lateness, LatenessSettings, Request, calibrate, lateness};
+use crate::{Lateness, Request, StepNames, calibrate, lateness};
 
 /// An all-reduce of a group in these ranks, with a number, which begins and ends at these times,
 /// µs.
@@ -40,7 +40,7 @@ fn judged(traces: &[String]) -> Lateness {
     };
     let traces: Vec<PathBuf> = traces.iter().enumerate().map(write).collect();
     let calibrated = calibrate(&Request { traces, ..Request::default() }).expect("one host");
-    lateness(&calibrated, &LatenessSettings::default()).expect("lateness")
+    lateness(&calibrated, &StepNames::default()).expect("lateness")
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Scenarios of single operations, of chains of them, and what a name is worth against known truth.
 
 mod by_chance;
+mod filtered;
 mod generated;
 mod gpu;
 mod incomplete;
 mod real;
+mod reports;
+mod spans;
 mod windows;
 
 use probe_sync_lateness::operation::{Arrival, Class, ClockError, Judged, LateIn, Waits, judge};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::{CollectiveEvent, CollectiveKind, Instance, Picoseconds};
 use crate::shared_sets::{Exact, folder};
-use crate::{Calibrated, ClockSource, Lateness, LatenessSettings, Request, calibrate, lateness};
+use crate::{Calibrated, ClockSource, Lateness, Request, StepNames, calibrate, lateness};
 
 fn traces(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
@@ -40,7 +40,7 @@ fn found(folder: &Path, realtime_only: bool) -> (Calibrated, Lateness) {
     let clocks = ClockSource::Offsets(folder.join("offsets.csv"));
     let request = Request { traces: traces(folder), assume_order: true, clocks, realtime_only, ..Request::default() };
     let calibrated = calibrate(&request).expect("clocks");
-    let settings = LatenessSettings { steps: regex::Regex::new(r"^train_step#(\d+)$").expect("a pattern") };
+    let settings = StepNames { pattern: regex::Regex::new(r"^train_step#(\d+)$").expect("a pattern") };
     let found = lateness(&calibrated, &settings).expect("lateness");
     (calibrated, found)
 }
@@ -116,7 +116,7 @@ fn runs_of_compiled_programs_are_numbered_from_0_in_order_of_time() {
         clocks: ClockSource::Offsets(folder.join("offsets.csv")),
         ..Request::default()
     };
-    let found = lateness(&calibrate(&request).expect("clocks"), &LatenessSettings::default()).expect("lateness");
+    let found = lateness(&calibrate(&request).expect("clocks"), &StepNames::default()).expect("lateness");
     // XLA numbers them from -1135352274.
     let mut steps: Vec<i64> = found.instances.iter().filter_map(|instance| instance.step).collect();
     assert!(steps.is_sorted(), "{steps:?}");
@@ -129,7 +129,7 @@ fn clocks_that_are_hardly_known_name_nobody_wrongly() {
     let Some(folder) = folder("torch/b_4node_offset_drift") else { return };
     let request = Request { traces: traces(&folder), clocks: ClockSource::Collectives, ..Request::default() };
     let calibrated = calibrate(&request).expect("clocks");
-    let found = lateness(&calibrated, &LatenessSettings::default()).expect("lateness");
+    let found = lateness(&calibrated, &StepNames::default()).expect("lateness");
     let truth = truth(&folder, &calibrated);
     let mut places = BTreeMap::<String, usize>::new();
     for instance in &found.instances {
@@ -144,14 +144,14 @@ fn clocks_that_are_hardly_known_name_nobody_wrongly() {
         );
     }
     let refused = Request { traces: traces(&folder), ..Request::default() };
-    let refused = lateness(&calibrate(&refused).expect("facts"), &LatenessSettings::default()).expect_err("no clocks");
+    let refused = lateness(&calibrate(&refused).expect("facts"), &StepNames::default()).expect_err("no clocks");
     assert!(refused.to_string().contains("give --run-dir"), "{refused}");
 }
 
 #[test]
 fn kernels_of_real_traces_know_their_launches() {
     use super::super::context::Context;
-    let pattern = regex::Regex::new(super::super::STEP_PATTERN).expect("a pattern");
+    let names = StepNames::default();
     // Five kernels of the last were launched before the recording began.
     for (set, expected) in [
         ("torch/x_real_2of128_abs_us", (10, 10)),
@@ -162,7 +162,7 @@ fn kernels_of_real_traces_know_their_launches() {
         for path in traces(&folder) {
             let calibrated = calibrate(&Request { traces: vec![path], ..Request::default() }).expect("facts");
             let of = &calibrated.traces[0];
-            let context = Context::read(of, &pattern).expect("a trace");
+            let context = Context::read(of, &names).expect("a trace");
             let events = of.trace.facts.collectives.events();
             let launched = events.iter().filter_map(|event| Some(event.start_ps - context.launch(event.start_ps)?));
             let lags: Vec<Picoseconds> = launched.collect();

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use crate::{
-    AlignSettings, Calibrated, ClockSource, Error, Lateness, LatenessSettings, Outcome, Request, align, calibrate,
-    check, lateness,
+    AlignSettings, Calibrated, ClockSource, Error, Lateness, Outcome, Request, StepNames, align, calibrate, check,
+    lateness,
 };
 
 /// A job whose ranks add something up once in each step of 20 ms.
@@ -98,7 +98,7 @@ impl Job {
     fn late_ranks(&self, ranks: &[u32], said: fn(u32) -> i64) -> Lateness {
         let folder = tempfile::tempdir().expect("a folder");
         let calibrated = self.calibrated(folder.path(), ranks, said).expect("clocks");
-        lateness(&calibrated, &LatenessSettings::default()).expect("lateness")
+        lateness(&calibrated, &StepNames::default()).expect("lateness")
     }
 }
 
@@ -111,7 +111,7 @@ fn windows_that_are_shifted_by_a_step_accuse_neither_ranks_nor_clocks() {
         let verdict = check(&calibrated);
         let found = (verdict.outcome(), verdict.result.edges, verdict.result.unpaired_parts);
         assert_eq!(found, (Outcome::Holds, 4, 2), "{}", verdict.text());
-        let found = lateness(&calibrated, &LatenessSettings::default()).expect("lateness");
+        let found = lateness(&calibrated, &StepNames::default()).expect("lateness");
         assert_eq!(found.instances.len(), 2);
         assert!(found.instances.iter().all(|of| of.lead_ns < 20_000 && of.transfer_ns > 0), "{found:?}");
         // Without clocks the steps tell which belong together, and nothing does without them.
@@ -179,7 +179,7 @@ fn traces_that_were_aligned_before_are_known_as_well_as_they_say() {
             std::fs::write(trace, stated.replace(&text, statement).as_bytes()).expect("written");
         }
         let again = calibrate(&Request { traces: traces.clone(), ..Request::default() }).expect("facts");
-        let found = lateness(&again, &LatenessSettings::default()).expect("one clock");
+        let found = lateness(&again, &StepNames::default()).expect("one clock");
         (found.instances.iter().filter(|of| of.last_rank.is_some()).count(), found)
     };
     let (count, found) = named(r#""probe_sync_sigma_ns": "1000.0""#);

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::Draws;
-use crate::{Calibrated, ClockSource, LatenessSettings, Request, calibrate, check, lateness};
+use crate::{Calibrated, ClockSource, Request, StepNames, calibrate, check, lateness};
 
 /// An operation: its group, its members, and when each began and ended it, ns of truth.
 struct Done {
@@ -270,7 +270,7 @@ impl Sums {
 
     /// Each operation has to be one of the job's, and who is named the last of all its members.
     fn names(&mut self, seed: u64, job: &Job, calibrated: &Calibrated) {
-        let found = lateness(calibrated, &LatenessSettings::default()).expect("lateness");
+        let found = lateness(calibrated, &StepNames::default()).expect("lateness");
         if found.impossible_instances > 0 {
             // On clocks that are another's: that is said, and nobody is named.
             if job.renamed.is_none() || found.instances.iter().any(|instance| instance.last_rank.is_some()) {
@@ -340,7 +340,7 @@ impl Sums {
     /// The same of names, whose times are on clocks that were learnt.
     fn names_by_learnt_clocks(&mut self, seed: u64, job: &Job, calibrated: &Calibrated) {
         // Of a rank that no operation joins to the others nothing is known.
-        let Ok(found) = lateness(calibrated, &LatenessSettings::default()) else { return };
+        let Ok(found) = lateness(calibrated, &StepNames::default()) else { return };
         self.named += found.instances.iter().filter(|instance| instance.last_rank.is_some()).count();
         if found.stragglers.iter().any(|straggler| {
             straggler.rank.is_some_and(|rank| job.done.iter().all(|done| done.last() != rank as usize))

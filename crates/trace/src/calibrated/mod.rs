@@ -1,5 +1,7 @@
 //! The result of a calibration: every trace with its map.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -11,6 +13,8 @@ use crate::collectives::{CollectiveOffsets, MapTime};
 use crate::model::MappedTime;
 use crate::nodes::NodeTrace;
 use crate::omitted::{Omitted, OmittedEvents, OmittedTrace};
+
+pub(crate) use common::ONE_BOOT_PS;
 
 /// Traces with the maps from their timelines to the reference clock.
 #[derive(Clone, Debug)]
@@ -102,6 +106,6 @@ pub(crate) fn as_is(sigma_ns: f64) -> Box<MapTime<'static>> {
 }
 
 /// Times through a clock.
-pub(super) fn look(clock: &NodeClock) -> Box<MapTime<'_>> {
+pub(crate) fn look(clock: &NodeClock) -> Box<MapTime<'_>> {
     Box::new(|time| clock.look(time))
 }

@@ -6,8 +6,9 @@
 use probe_sync_estimate::series::TimeMap;
 
 use crate::Error;
-use crate::calibrate::CalibratedTrace;
+use crate::calibrated::CalibratedTrace;
 use crate::chunk::{Chunk, StringId};
+use crate::chunk_options::chunk_options;
 use crate::formats::ChunkOptions;
 use crate::model::{PS_PER_NS, Picoseconds};
 
@@ -123,7 +124,7 @@ pub(crate) fn resolve(window: &Window, traces: &[CalibratedTrace]) -> Result<Opt
 }
 
 /// What a trace's events span on the clock of the outputs.
-pub(super) fn mapped_span(calibrated: &CalibratedTrace) -> Option<(Picoseconds, Picoseconds)> {
+pub(crate) fn mapped_span(calibrated: &CalibratedTrace) -> Option<(Picoseconds, Picoseconds)> {
     let (first, last) = calibrated.trace.facts.span?;
     let through = |map: &TimeMap| (map.map(first).time_ps, map.map(last).time_ps);
     Some(calibrated.map.as_ref().map_or((first, last), through))
@@ -137,7 +138,7 @@ fn markers(name: &str, flag: &str, traces: &[CalibratedTrace]) -> Result<Vec<i64
         let map = calibrated.map.as_ref().unwrap_or(&identity);
         let mut times = Vec::new();
         let trace = &calibrated.trace;
-        let options = super::options::of(calibrated, part, &ChunkOptions::default());
+        let options = chunk_options(calibrated, part, &ChunkOptions::default());
         trace.format.read_chunks(&trace.path, &options, &mut |time| map.map(time).time_ps, &mut |chunk| {
             collect(chunk, name, &mut times);
             Ok(())
@@ -178,7 +179,7 @@ const MARKERS_MAX: usize = 1000;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::window::*;
 
     #[test]
     fn bounds_are_nanoseconds_or_percentages() {

@@ -4,7 +4,7 @@
 //! state the same one (written by `align`) or if they come from one host, whose processes share the
 //! boot clock and the system clock.
 
-use super::{Calibrated, CalibratedTrace};
+use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{host, same_host};
 

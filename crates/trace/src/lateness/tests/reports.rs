@@ -1,11 +1,13 @@
 //! Inputs of public reports, with the right values of their descriptions; skipped with a message
 //! where they are absent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::*;
 use crate::write::OutputFormat;
-use crate::{ConvertSettings, LatenessSettings, Output, OutputKind, convert, lateness};
+use crate::{
+    AlignSettings, ClockSource, ConvertSettings, MergeSettings, Output, OutputKind, Request, StepNames, align,
+    calibrate, check, convert, lateness, merge,
+};
 
 /// The folder of a report.
 fn report(name: &str) -> Option<PathBuf> {
@@ -34,7 +36,7 @@ fn check_report(name: &str, traces: &[&str], edges: usize, left_out: u64) {
     assert_eq!(calibrated.warnings.len(), if left_out > 0 { traces.len() } else { 0 }, "{:?}", calibrated.warnings);
     let verdict = check(&calibrated);
     assert_eq!((verdict.result.edges, verdict.result.broken), (edges, 0), "{name}: {}", verdict.text());
-    lateness(&calibrated, &LatenessSettings::default()).expect(name);
+    lateness(&calibrated, &StepNames::default()).expect(name);
     for aligned in align(&calibrated, &at("aligned"), AlignSettings::default()).expect(name) {
         let stats = aligned.expect(name).stats;
         assert_eq!((stats.left_out, stats.extrapolated_before, stats.extrapolated_after), (left_out, 0, 0), "{name}");
