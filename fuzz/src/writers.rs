@@ -9,15 +9,16 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
+use probe_sync_formats::protobuf::{Fields, Value as Wire};
 use probe_sync_rocpd::writer::{
     Argument, Journal, Links, Process as Recorder, Region, Settings, ThreadRecorder, Writer,
 };
-use probe_sync_trace::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
-use probe_sync_trace::protobuf::{Fields, Value as Wire};
+use probe_sync_trace::Request;
 use probe_sync_trace::query::{self, CsvSettings, Query, QuerySettings, RowSink};
 use probe_sync_trace::write;
 use probe_sync_trace::write::{Meta, OutputFormat, WriteReport};
-use probe_sync_trace::{Error, Request};
 
 use crate::files::{with_directory, write};
 

@@ -4,12 +4,14 @@
 
 use std::path::PathBuf;
 
+use probe_sync_formats::AgentIndex;
+use probe_sync_formats::words::counted;
 #[cfg(feature = "rocpd")]
 use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
-    AgentIndex, Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output,
-    OutputKind, TraceOutput, TraceUse, convert, counted,
+    Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, OutputKind,
+    TraceOutput, TraceUse, convert,
 };
 
 use crate::documents::{self, CsvFile};

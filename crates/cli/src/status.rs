@@ -80,7 +80,7 @@ impl Status {
         use probe_sync::Error::{Configuration, ConfigurationFile, Refused};
         match error.downcast_ref::<probe_sync::Error>() {
             Some(Configuration { .. } | ConfigurationFile { .. } | Refused { .. }) => Self::Usage,
-            _ if matches!(error.downcast_ref(), Some(probe_sync_trace::Error::Request { .. })) => Self::Usage,
+            _ if matches!(error.downcast_ref(), Some(probe_sync_formats::Error::Request { .. })) => Self::Usage,
             _ if error.downcast_ref::<Usage>().is_some() => Self::Usage,
             _ if error.downcast_ref::<Violations>().is_some() || error.downcast_ref::<Unfit>().is_some() => {
                 Self::Violations
@@ -160,8 +160,8 @@ mod tests {
         check(anyhow::anyhow!("x").context(Usage), Status::Usage);
         check(refused().into(), Status::Usage);
         check(anyhow::Error::from(refused()).context("more"), Status::Usage);
-        check(probe_sync_trace::Error::Request { problem: "r".into() }.into(), Status::Usage);
-        check(probe_sync_trace::Error::Nodes { problem: "r".into() }.into(), Status::Failed);
+        check(probe_sync_formats::Error::Request { problem: "r".into() }.into(), Status::Usage);
+        check(probe_sync_formats::Error::Nodes { problem: "r".into() }.into(), Status::Failed);
         check(probe_sync::Error::NothingToSolve { files: "f".into() }.into(), Status::Failed);
         check(Violations(3).into(), Status::Violations);
         check(Unjudged("nothing".into()).into(), Status::Unjudged);

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
 use probe_sync_estimate::faults::{Fault, FaultKind};
+use probe_sync_formats::words::counted;
 use probe_sync_time::NodeId;
-use probe_sync_trace::counted;
 
 use crate::quantity::unsigned;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use probe_sync_estimate::series::{OffsetSample, TimeMap};
-use probe_sync_trace::Error;
+use probe_sync_formats::Error;
 use probe_sync_trace::clocks::{self, RunDirectory, Survey};
 use pyo3::prelude::*;
 

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
 use probe_sync_files::{Draft, NewFolders};
+use probe_sync_formats::PlaneLayout;
 use probe_sync_trace::{
     AddedTrack, AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings,
-    Kinds, LateTrack, MergeSettings, OutputClock, PlaneLayout, Request, StepNames, Verdict,
+    Kinds, LateTrack, MergeSettings, OutputClock, Request, StepNames, Verdict,
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -336,7 +337,7 @@ fn calibrate(request: &Request) -> Result<Calibrated, Failure> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn refused(error: probe_sync_trace::Error) -> Failure {
+fn refused(error: probe_sync_formats::Error) -> Failure {
     Failure::of_traces(&error)
 }
 

@@ -9,9 +9,10 @@
 
 use std::time::Instant;
 
-use probe_sync_trace::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind};
+use probe_sync_formats::chunk::Sorter;
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind};
 use probe_sync_trace::write;
-use probe_sync_trace::write::{Meta, OutputFormat, Sorter};
+use probe_sync_trace::write::{Meta, OutputFormat};
 
 fn main() {
     let measured = std::env::args().any(|argument| argument == "--bench");

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use crate::Error;
 use crate::calibrated::Calibrated;
-use crate::chunk::Chunk;
 use crate::write::{Meta, OutputFormat, TraceFile};
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
 
 /// Makes a track out of the traces of a merge.
 pub trait AddedTrack: fmt::Debug + Send + Sync {

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_files::NewFolders;
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::clocks::is_of_profilers;
 use crate::counting::{AlignmentStats, Counting};
-use crate::formats::{RewriteOptions, RewriteStats, refuse_other_ending};
-use crate::model::{ClockPair, PS_PER_NS, Picoseconds, TraceFacts};
 use crate::outputs;
 use crate::provenance;
-use crate::workers::workers;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{ClockPair, PS_PER_NS, Picoseconds, TraceFacts};
+use probe_sync_formats::workers;
+use probe_sync_formats::{RewriteOptions, RewriteStats, refuse_other_ending};
 
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

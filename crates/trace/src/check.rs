@@ -9,17 +9,17 @@ use std::path::Path;
 use probe_sync_estimate::series::{Place, TimeMap};
 use serde::Serialize;
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::clocks::{Extrapolated, NodeClock};
 use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome, Pairing};
 use crate::early_devices;
 use crate::held_out::HeldOut;
-use crate::model::{MappedTime, UNIX_TIME_MIN_PS};
 use crate::nodes;
 use crate::omitted::Omitted;
 use crate::outputs;
 use crate::paired::pairing;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{MappedTime, UNIX_TIME_MIN_PS};
 
 /// The verdict on a set of traces.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! The options for reading a trace as chunks.
 
 use crate::calibrated::CalibratedTrace;
-use crate::formats::ChunkOptions;
-use crate::model::TraceFacts;
+use probe_sync_formats::ChunkOptions;
+use probe_sync_formats::model::TraceFacts;
 
 /// For the trace that is the `part`-th of the conversion; `wanted` is the same for all.
 pub(crate) fn chunk_options(calibrated: &CalibratedTrace, part: usize, wanted: &ChunkOptions) -> ChunkOptions {

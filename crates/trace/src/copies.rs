@@ -12,8 +12,8 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::gzip;
-use crate::words::joined;
+use probe_sync_formats::gzip;
+use probe_sync_formats::words::joined;
 
 /// Takes the copies off a list; a line for the user about them.
 pub(crate) fn take_off(paths: &mut Vec<PathBuf>) -> Option<String> {

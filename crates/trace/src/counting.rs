@@ -7,8 +7,8 @@ use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 use serde::Serialize;
 
 use crate::clocks::{Extrapolated, NodeClock, Span, Tie};
-use crate::model::{Picoseconds, TraceClock, UNIX_TIME_MIN_PS};
 use crate::nodes::{NodeTrace, SettledBy};
+use probe_sync_formats::model::{Picoseconds, TraceClock, UNIX_TIME_MIN_PS};
 
 /// What aligning a trace did: the content of `alignment_stats.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

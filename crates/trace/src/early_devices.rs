@@ -1,8 +1,8 @@
 //! The note on devices whose kernels begin before their launch.
 
 use crate::collectives::span;
-use crate::model::BeforeLaunch;
-use crate::words::joined;
+use probe_sync_formats::model::BeforeLaunch;
+use probe_sync_formats::words::joined;
 
 /// The sentence, where there is any such device, by the names of those that have them; `so` says
 /// what follows from it.

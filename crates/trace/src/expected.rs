@@ -1,15 +1,15 @@
 //! The number of trace bytes that a command will read, for progress displays.
 //!
-//! It is computed before the work and compared with [`bytes_read()`](crate::bytes_read())
+//! It is computed before the work and compared with [`bytes_read()`](probe_sync_formats::bytes_read())
 //! meanwhile. Formats state how many passes over a file each purpose takes. It reads no more than
 //! the beginning of a file, and refuses none.
 
 use std::path::{Path, PathBuf};
 
 use crate::folders;
-use crate::formats::{self, Passes, TraceFormat};
 use crate::merge::{all_kineto, format_for_viewers};
 use crate::request::Request;
+use probe_sync_formats::{Passes, TraceFormat, detect};
 
 /// What is done with traces once their clocks are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Expected {
     /// To write.
     written: Part,
     /// Some of it lies in databases, whose pages SQLite reads:
-    /// [`bytes_read()`](crate::bytes_read()) knows nothing of them.
+    /// [`bytes_read()`](probe_sync_formats::bytes_read()) knows nothing of them.
     pub has_databases: bool,
 }
 
@@ -61,7 +61,7 @@ struct Part {
 /// What is going to be read of the traces that are asked for; of what will be refused nothing.
 pub fn bytes_expected(request: &Request, used: &TraceUse) -> Expected {
     let paths = folders::of_request(request).map_or_else(|_| Vec::new(), |found| found.paths);
-    let known = |path: PathBuf| Some((path.metadata().ok()?.len(), formats::detect(&path).ok()?, path));
+    let known = |path: PathBuf| Some((path.metadata().ok()?.len(), detect(&path).ok()?, path));
     let traces: Vec<(u64, &dyn TraceFormat, PathBuf)> = paths.into_iter().filter_map(known).collect();
     let all_kineto = all_kineto(traces.iter().map(|(_, format, _)| *format));
     let written = used.ranks.map_or(1.0, |ranks| f64::min(1.0, ranks as f64 / traces.len().max(1) as f64));

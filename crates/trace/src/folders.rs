@@ -6,11 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Error;
 use crate::copies;
-use crate::formats;
 use crate::outputs;
 use crate::request::{ClockSource, Request};
+use probe_sync_formats::{Error, FORMATS, is_kineto};
 
 /// Which files of a folder are meant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -131,7 +130,7 @@ impl Wanted {
     fn names(self) -> String {
         match self {
             Self::Traces => {
-                let endings = formats::FORMATS.iter().flat_map(|format| format.profiler_endings());
+                let endings = FORMATS.iter().flat_map(|format| format.profiler_endings());
                 format!("trace ({})", endings.map(|ending| format!("*{ending}")).collect::<Vec<_>>().join(", "))
             }
             #[cfg(feature = "rocpd")]
@@ -141,7 +140,7 @@ impl Wanted {
 
     fn is(self, path: &Path, outputs: &[PathBuf]) -> bool {
         match self {
-            Self::Traces => (named_by_profiler(path) || formats::is_kineto(path)) && !is_ours(path, outputs),
+            Self::Traces => (named_by_profiler(path) || is_kineto(path)) && !is_ours(path, outputs),
             #[cfg(feature = "rocpd")]
             Self::Databases => path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("db")),
         }
@@ -150,7 +149,7 @@ impl Wanted {
 
 fn named_by_profiler(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    formats::FORMATS.iter().flat_map(|format| format.profiler_endings()).any(|ending| name.ends_with(ending))
+    FORMATS.iter().flat_map(|format| format.profiler_endings()).any(|ending| name.ends_with(ending))
 }
 
 /// Whether this program wrote it, or is going to.

@@ -11,8 +11,8 @@ use crate::calibrate::{as_offsets, offsets_of_collectives};
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::clocks::{NodeClock, Snapshots, Timeline, node_clock};
 use crate::collectives::{Half, MapTime, MatchOptions, Pairing, match_operations};
-use crate::model::Picoseconds;
 use crate::nodes::{self, NodeTrace};
+use probe_sync_formats::model::Picoseconds;
 
 /// What each half of the operations says of the clocks.
 pub(crate) struct HeldOut {

@@ -13,45 +13,33 @@ mod align;
 mod calibrate;
 mod calibrated;
 mod check;
-pub mod chunk;
 mod chunk_options;
 pub mod clocks;
 mod collectives;
 mod convert;
 mod copies;
-mod counted;
 mod counting;
 mod early_devices;
-mod error;
 mod expected;
 mod filter;
 mod folders;
-pub mod formats;
-mod gzip;
 mod held_out;
-mod in_order;
 mod lateness;
 mod merge;
-pub mod model;
 mod nodes;
 mod omitted;
 mod one_clock;
 mod outputs;
 mod paired;
 mod perfetto_tar;
-pub mod protobuf;
 mod provenance;
 #[cfg(feature = "rocpd")]
 pub mod query;
 mod request;
 #[cfg(test)]
 mod same_events;
-#[cfg(test)]
-mod shared_sets;
 mod step_names;
 mod window;
-mod words;
-mod workers;
 pub mod write;
 
 pub use added_track::AddedTrack;
@@ -61,12 +49,9 @@ pub use calibrated::{Calibrated, CalibratedTrace};
 pub use check::{Verdict, VerdictDocument, check};
 pub use collectives::{CheckReport, CollectiveOffsets, MAX_RATE_CHANGE_PPM, Outcome};
 pub use convert::{CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, Written, convert};
-pub use counted::bytes_read;
 pub use counting::AlignmentStats;
-pub use error::Error;
 pub use expected::{Expected, TraceOutput, TraceUse, bytes_expected};
 pub use filter::{FilterReport, FilterSettings, Kinds, Ranks, Steps};
-pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use lateness::{
     ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, LateTrack, Lateness, OperationLine,
     PathShare, RankLine, StepLine, Straggler, Unpaired, lateness, lost_ns,
@@ -78,4 +63,3 @@ pub use perfetto_tar::{TarMember, TarReport};
 pub use request::{ClockSource, OutputClock, Request};
 pub use step_names::{STEP_PATTERN, StepNames};
 pub use window::{Bound, Window};
-pub use words::{counted, is_formula};

@@ -14,22 +14,22 @@ use probe_sync_estimate::series::TimeMap;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::Error;
 use crate::added_track::{self, AddedTrack};
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::chunk::Chunk;
 use crate::convert::{self, Beside, ConvertSettings, Output, OutputKind};
 use crate::counting::{AlignmentStats, Counting};
 use crate::filter::{FilterReport, FilterSettings, JobFilter, Ranks};
-use crate::formats::{
-    EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
-};
-use crate::model::Picoseconds;
 use crate::one_clock::{self, Otherwise};
 use crate::outputs;
 use crate::perfetto_tar::{self, TarReport};
 use crate::provenance;
 use crate::write::OutputFormat;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
+use probe_sync_formats::model::Picoseconds;
+use probe_sync_formats::{
+    EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
+};
 
 /// What to do beside mapping and joining.
 #[derive(Clone, Debug, Default)]

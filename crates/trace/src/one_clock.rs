@@ -2,9 +2,9 @@
 //!
 //! Every command that compares times of several traces makes this check first.
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::counting::AlignmentStats;
+use probe_sync_formats::Error;
 
 /// What a refusal advises besides naming a source of clocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use probe_sync_files::{NewFolders, follow_own_links, no_more_open_than};
 use serde::Serialize;
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
+use probe_sync_formats::Error;
 
 impl Calibrated {
     /// Refuses outputs that are an input under any name, or whose statistics would be: writing

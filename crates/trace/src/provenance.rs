@@ -1,8 +1,8 @@
 //! The provenance that an output states: method, clock, uncertainty and versions.
 
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::formats::{ALIGNED_SIGMA, ALIGNED_TO};
-use crate::model::Picoseconds;
+use probe_sync_formats::model::Picoseconds;
+use probe_sync_formats::{ALIGNED_SIGMA, ALIGNED_TO};
 
 /// Of all traces of a merge.
 pub(crate) fn of_job(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(String, String)> {

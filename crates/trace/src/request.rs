@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use probe_sync_time::Duration;
 
-use crate::formats::CpuClock;
+use probe_sync_formats::CpuClock;
 
 /// What to calibrate, and with what.
 #[derive(Clone, Debug, Default)]

@@ -5,12 +5,12 @@
 
 use probe_sync_estimate::series::TimeMap;
 
-use crate::Error;
 use crate::calibrated::CalibratedTrace;
-use crate::chunk::{Chunk, StringId};
 use crate::chunk_options::chunk_options;
-use crate::formats::ChunkOptions;
-use crate::model::{PS_PER_NS, Picoseconds};
+use probe_sync_formats::ChunkOptions;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::{Chunk, StringId};
+use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
 
 /// One end of a window.
 #[derive(Clone, Debug, Default, PartialEq)]

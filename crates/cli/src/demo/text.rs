@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use probe_sync::RunReport;
-use probe_sync_trace::{Lateness, Verdict, counted};
+use probe_sync_formats::words::counted;
+use probe_sync_trace::{Lateness, Verdict};
 
 use crate::table::{signed, unsigned};
 

@@ -10,8 +10,8 @@ use probe_sync::standing::NodeStanding;
 use probe_sync::{Observer, Started};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_formats::words::counted;
 use probe_sync_time::StampSource;
-use probe_sync_trace::counted;
 
 use super::drawn::{draw, draws, style};
 use crate::node_table;

@@ -13,8 +13,8 @@ use std::cell::Cell;
 #[cfg(feature = "rocpd")]
 use probe_sync_estimate::series::Break;
 use probe_sync_estimate::series::{Cursor, Place, TimeMap};
+use probe_sync_formats::model::{ClockPair as Pair, PairKind};
 use probe_sync_trace::clocks::{PairMap, Residuals, map_of_pairs};
-use probe_sync_trace::model::{ClockPair as Pair, PairKind};
 
 use super::error::ExportError;
 use crate::clock::{self, ClockPair, Ticks};

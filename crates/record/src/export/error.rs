@@ -17,7 +17,7 @@ pub enum ExportError {
     },
     /// A trace cannot be written, or not be put on a reference clock.
     #[error(transparent)]
-    Trace(#[from] probe_sync_trace::Error),
+    Trace(#[from] probe_sync_formats::Error),
     /// A database cannot be written.
     #[cfg(feature = "rocpd")]
     #[error(transparent)]

@@ -4,8 +4,9 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::no_more_open_than;
-use probe_sync_trace::chunk::Chunk;
-use probe_sync_trace::write::{Meta, OutputFormat, Sorter, TraceFile};
+use probe_sync_formats::chunk::Chunk;
+use probe_sync_formats::chunk::Sorter;
+use probe_sync_trace::write::{Meta, OutputFormat, TraceFile};
 
 use super::clock::SystemClock;
 #[cfg(feature = "rocpd")]
@@ -103,7 +104,7 @@ impl<'a> OnSystem<'a> {
             let ordered = beside(scope, move || {
                 let (mut sorted, mut chunk) = (sorter.finish(0)?, Chunk::default());
                 while sorted.next(&mut chunk)? && inlet.hand_on(&mut chunk) {}
-                Ok::<_, probe_sync_trace::Error>(())
+                Ok::<_, probe_sync_formats::Error>(())
             })?;
             let written = outlet.each(|chunk| file.write(chunk));
             end(ordered)?;

@@ -16,13 +16,13 @@ use std::path::PathBuf;
 
 use super::source::Source;
 use super::traces;
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace, as_is, look};
 use crate::clocks::{NodeClock, Offsets, Timeline, node_clock};
 use crate::collectives::{CheckOptions, CheckReport, MapTime, MatchOptions, Pairing, check, span};
 use crate::nodes::{self, NodeTrace, SettledBy};
 use crate::request::Request;
-use crate::words::counted;
+use probe_sync_formats::Error;
+use probe_sync_formats::words::counted;
 
 /// Compares the assignment with what the collectives allow; what is worth telling where they
 /// contradict it and no other holds.

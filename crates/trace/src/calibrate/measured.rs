@@ -14,9 +14,9 @@ use std::path::PathBuf;
 use probe_sync_time::Duration;
 
 use super::length::length;
-use crate::Error;
 use crate::clocks::{NodeClock, Span, Survey};
 use crate::nodes::NodeTrace;
+use probe_sync_formats::Error;
 
 /// Looks at every trace of a calibration.
 pub(super) struct Measured<'a> {

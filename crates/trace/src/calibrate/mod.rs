@@ -17,19 +17,19 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace, ONE_BOOT_PS};
 use crate::clocks::{
     MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, map_of_pairs, node_clock, own_span,
 };
 use crate::collectives::{CollectiveOffsets, Half, MapTime, Shared};
-use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{self, NodeTrace};
 use crate::omitted::OmittedTrace;
 use crate::request::{ClockSource, OutputClock, Request};
-use crate::words::counted;
 use length::length;
 use measured::Measured;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{Picoseconds, TraceClock, TraceFacts};
+use probe_sync_formats::words::counted;
 use source::Source;
 use traces::Traces;
 

@@ -1,8 +1,8 @@
 //! The opened source of the clocks.
 
-use crate::Error;
 use crate::clocks::{MarkFiles, Offsets, RunDirectory, Survey, Wanted};
 use crate::nodes::KnownNodes;
+use probe_sync_formats::Error;
 
 use crate::request::ClockSource;
 

@@ -9,11 +9,11 @@ use super::source::Source;
 use crate::request::Request;
 use probe_sync_time::TimeNamespace;
 
-use crate::Error;
 use crate::clocks::{Snapshots, read_snapshots};
 use crate::folders::{self, Found};
-use crate::formats::{CpuClock, FactOptions};
 use crate::nodes::{self, NodeTrace};
+use probe_sync_formats::Error;
+use probe_sync_formats::{CpuClock, FactOptions};
 
 /// The traces of a request.
 pub(super) struct Traces {

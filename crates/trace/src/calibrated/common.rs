@@ -5,8 +5,8 @@
 //! boot clock and the system clock.
 
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{host, same_host};
+use probe_sync_formats::model::{Picoseconds, TraceClock, TraceFacts};
 
 impl Calibrated {
     /// Returns the name of the clock that all traces are on, or says why there is none.

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use probe_sync_estimate::series::TimeMap;
 
-use crate::Error;
 use crate::clocks::{NodeClock, Snapshots, Span};
 use crate::collectives::{CollectiveOffsets, MapTime};
-use crate::model::MappedTime;
 use crate::nodes::NodeTrace;
 use crate::omitted::{Omitted, OmittedEvents, OmittedTrace};
+use probe_sync_formats::Error;
+use probe_sync_formats::model::MappedTime;
 
 pub(crate) use common::ONE_BOOT_PS;
 

@@ -8,7 +8,7 @@
 //! of the system clock. Pairs far from the trace belong to another boot.
 
 use super::snapshots::Snapshots;
-use crate::model::{ClockPair, Picoseconds, TraceClock, TraceFacts};
+use probe_sync_formats::model::{ClockPair, Picoseconds, TraceClock, TraceFacts};
 
 /// Whether pairs given beside a trace on the boot clock tie it; false where there are none.
 ///
@@ -73,7 +73,7 @@ const SECOND_PS: Picoseconds = 1_000_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::PairKind;
+    use probe_sync_formats::model::PairKind;
 
     fn pairs(first_s: i128, last_s: i128, clock: Option<&str>) -> Snapshots {
         let pair = |at: i128| ClockPair { tracer_ps: at * SECOND_PS, system_ns: 0, kind: PairKind::Bracketed(100.0) };

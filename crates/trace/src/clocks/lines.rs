@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_files::{closed_segments, continuations, open_regular};
 
-use crate::Error;
+use probe_sync_formats::Error;
 
 /// The lines of a file, or of the files of a recording, oldest first.
 pub(super) struct Lines {

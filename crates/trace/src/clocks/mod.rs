@@ -37,10 +37,12 @@ pub use wanted::Wanted;
 use probe_sync_estimate::series::{Certainty, MapChain, OffsetMap, Place, TimeMap};
 use serde::Serialize;
 
-use crate::Error;
-use crate::model::{ClockPair, MappedTime, PairKind, Picoseconds, TraceClock, TraceFacts, UNIX_TIME_MIN_PS};
 use brackets::Judged;
 use pairs::tracer_map;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{
+    ClockPair, MappedTime, PairKind, Picoseconds, TraceClock, TraceFacts, UNIX_TIME_MIN_PS,
+};
 
 /// The clock on which aligned times are.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]

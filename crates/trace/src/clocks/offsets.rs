@@ -23,7 +23,7 @@ use serde::Deserialize;
 
 use super::lines::{Line, Lines};
 use super::stretch::Stretch;
-use crate::Error;
+use probe_sync_formats::Error;
 
 /// Offsets of some nodes.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use probe_sync_estimate::series::smooth::{Reading, Smoothed, smooth};
 use probe_sync_estimate::series::{Break, Continuation, CurvePoint, Growth, Knot, Segment, TimeMap, sample_curve};
 use serde::Serialize;
 
-use crate::model::{ClockPair, PairKind, Picoseconds};
+use probe_sync_formats::model::{ClockPair, PairKind, Picoseconds};
 
 /// How well a node's pairs fit the map made of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -16,7 +16,7 @@
 //! away is no warning.
 
 use super::snapshots::Snapshots;
-use crate::model::{ClockPair, PairKind, Picoseconds, TraceFacts, UNIX_TIME_MIN_PS};
+use probe_sync_formats::model::{ClockPair, PairKind, Picoseconds, TraceFacts, UNIX_TIME_MIN_PS};
 
 /// The pairs that tie the raw clock of a trace's planes to the system clock, and that clock's name;
 /// none where all planes are on Unix time.
@@ -141,7 +141,7 @@ const NO_PAIRS: &str = "there are no snapshot pairs to convert its times";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::PlaneSpan;
+    use probe_sync_formats::model::PlaneSpan;
 
     const START_NS: i64 = 1_700_000_000_000_000_000;
 

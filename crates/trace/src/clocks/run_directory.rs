@@ -19,8 +19,8 @@ use super::offsets::Offsets;
 use super::snapshots::{Snapshots, read_snapshots};
 use super::survey::Survey;
 use super::wanted::Wanted;
-use crate::Error;
-use crate::model::{ClockPair, Picoseconds};
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{ClockPair, Picoseconds};
 
 /// A run's directory.
 #[derive(Clone, Debug)]
@@ -336,7 +336,7 @@ mod tests {
         };
         let of_clock = |seconds, clock: &str| {
             let mut all = document(seconds);
-            crate::protobuf::put_bytes(&mut all, 3, clock.as_bytes());
+            probe_sync_formats::protobuf::put_bytes(&mut all, 3, clock.as_bytes());
             all
         };
         let check = |lines: &str, document: &[u8], expected: Result<(usize, Option<&str>), &str>| {
@@ -379,9 +379,9 @@ mod tests {
         let mut all = Vec::new();
         for at in seconds {
             let mut pair = Vec::new();
-            crate::protobuf::put_number(&mut pair, 1, (at * 1_000_000_000) as u64);
-            crate::protobuf::put_number(&mut pair, 2, ((at - 3600) * 1_000_000_000) as u64);
-            crate::protobuf::put_bytes(&mut all, 1, &pair);
+            probe_sync_formats::protobuf::put_number(&mut pair, 1, (at * 1_000_000_000) as u64);
+            probe_sync_formats::protobuf::put_number(&mut pair, 2, ((at - 3600) * 1_000_000_000) as u64);
+            probe_sync_formats::protobuf::put_bytes(&mut all, 1, &pair);
         }
         all
     }

@@ -16,9 +16,9 @@ use probe_sync_time::TimeNamespace;
 use serde::Deserialize;
 
 use super::lines::{Line, Lines};
-use crate::Error;
-use crate::model::{ClockPair, PairKind, Picoseconds};
-use crate::protobuf::{Fault, Fields, Source, Value};
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{ClockPair, PairKind, Picoseconds};
+use probe_sync_formats::protobuf::{Fault, Fields, Source, Value};
 
 /// A node's snapshot pairs.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,7 +9,7 @@
 
 use probe_sync_estimate::series::OffsetSample;
 
-use crate::model::{PS_PER_NS, Picoseconds};
+use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
 
 /// First and last instant of something, ns.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

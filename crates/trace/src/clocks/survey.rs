@@ -19,7 +19,7 @@ use probe_sync_estimate::series::{Axis, Step};
 use super::offsets::{Found, Offsets, axis_of, read_lines};
 use super::stretch::{Ends, Span};
 use super::wanted::Wanted;
-use crate::Error;
+use probe_sync_formats::Error;
 
 /// What a file of offsets knows.
 #[derive(Clone, Debug)]

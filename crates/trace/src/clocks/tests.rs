@@ -121,7 +121,8 @@ fn planes_on_a_raw_clock_have_a_map_of_their_own() {
     let sample = OffsetSample { drift_ppm: Some(0.0), sigma_ns: Some(5.0), ..OffsetSample::bare(EPOCH_NS, 1e6) };
     offsets.nodes.insert(1, vec![sample]);
     let (boot, unix) = (3_601_000_000_000_000i128, i128::from(EPOCH_NS) * 1000 + 1_000_000_000_000);
-    let plane = crate::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
+    let plane =
+        probe_sync_formats::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
     let session = Some((i128::from(EPOCH_NS) * 1000, i128::from(EPOCH_NS) * 1000 + 1_800_000_000_000));
     let raw = |pairs: Vec<ClockPair>| TraceFacts { since_boot: vec![plane.clone()], session, ..facts(pairs) };
     let named = Snapshots { clock: Some("boottime".to_owned()), ..given(boottime_pairs()) };
@@ -215,7 +216,8 @@ fn uncertainty_is_that_of_the_middle_and_of_the_worst_place() {
 fn only_times_on_the_files_own_clock_are_early_by_the_markers_delay() {
     let offsets = Offsets::new("offsets", Axis::Reference);
     let boot = 3_601_000_000_000_000i128;
-    let plane = crate::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
+    let plane =
+        probe_sync_formats::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
     let session = Some((i128::from(EPOCH_NS) * 1000, i128::from(EPOCH_NS) * 1000 + 1_800_000_000_000));
     let markers = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 }.markers();
     let trace = TraceFacts { since_boot: vec![plane], session, ..facts(markers) };
@@ -242,7 +244,7 @@ mod data_sets {
     use serde::Deserialize;
 
     use super::super::*;
-    use crate::shared_sets::folder;
+    use probe_sync_formats::testing::folder;
 
     /// `truth.json` of one node; these sets have neither wander nor steps.
     #[derive(Deserialize)]

@@ -17,7 +17,7 @@ use probe_sync_estimate::series::OffsetSample;
 
 use super::offsets::{Found, Offsets, read_lines};
 use super::stretch::{Span, Stretch};
-use crate::Error;
+use probe_sync_formats::Error;
 
 /// The nodes whose offsets are wanted, and when.
 #[derive(Clone, Debug, Default)]

@@ -34,8 +34,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::assignment::{Assignment, Handle, assign};
-use crate::model::parts::CollectiveParts;
-use crate::model::{CollectiveKind, Communicator, GroupKey, Instance, Label, Picoseconds};
+use probe_sync_formats::model::parts::CollectiveParts;
+use probe_sync_formats::model::{CollectiveKind, Communicator, GroupKey, Instance, Label, Picoseconds};
 
 /// What one process brings.
 pub(crate) struct Process<'a> {

@@ -37,8 +37,8 @@ pub use self::offsets::{CollectiveOffsets, MAX_RATE_CHANGE_PPM};
 pub(crate) use self::offsets::{Half, OffsetOptions, from_collectives};
 pub(crate) use self::report::{brief, details, lay_out, span, table};
 
-use crate::model::parts::CollectiveParts;
-use crate::model::{GroupKey, MappedTime, Picoseconds, Steps};
+use probe_sync_formats::model::parts::CollectiveParts;
+use probe_sync_formats::model::{GroupKey, MappedTime, Picoseconds, Steps};
 
 /// A time map: a time on the trace's timeline R to one on the common clock.
 pub(crate) type MapTime<'a> = dyn Fn(Picoseconds) -> MappedTime + 'a;
@@ -56,7 +56,7 @@ pub(crate) struct NodeCollectives<'a> {
     pub(crate) rank: Option<u32>,
     /// Ranks in the job, where the trace says so.
     pub(crate) world_size: Option<u32>,
-    /// Every process group that the trace lists ([`crate::model::TraceFacts::groups`]).
+    /// Every process group that the trace lists ([`probe_sync_formats::model::TraceFacts::groups`]).
     pub(crate) groups: &'a [GroupKey],
     /// The parts.
     pub(crate) parts: &'a CollectiveParts,

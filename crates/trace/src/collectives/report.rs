@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::check::{BrokenEdge, CheckReport, OperationLine};
 use super::matching::Ambiguous;
-use crate::words::counted;
+use probe_sync_formats::words::counted;
 
 /// A check as text: the verdict, the worst broken edges in a line each, the table of operations
 /// (with the same check before correction, if there is one), and what could not be judged.

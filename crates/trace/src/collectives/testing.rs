@@ -1,8 +1,8 @@
 //! Hand-made nodes for the tests of this folder: events in ns on a node's own clock, one line each.
 
 use super::{MapTime, NodeCollectives};
-use crate::model::parts::CollectiveParts;
-use crate::model::{
+use probe_sync_formats::model::parts::CollectiveParts;
+use probe_sync_formats::model::{
     CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
     Steps,
 };

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::matching::{MatchOptions, Pairing};
 use super::{CheckOptions, CheckReport, NodeCollectives, OffsetOptions, check, from_collectives};
-use crate::formats::{FactOptions, Kineto, TraceFormat, XSpace};
-use crate::model::{MappedTime, Picoseconds, TraceFacts};
-use crate::shared_sets::{Exact, folder};
+use probe_sync_formats::model::{MappedTime, Picoseconds, TraceFacts};
+use probe_sync_formats::testing::{Exact, folder};
+use probe_sync_formats::{FactOptions, Kineto, TraceFormat, XSpace};
 
 /// The facts of every node of a set, in order.
 fn facts(folder: &Path) -> Vec<TraceFacts> {

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use probe_sync_files::AtomicFolder;
 
 use super::joined::Joined;
-use crate::Error;
-use crate::chunk::Chunk;
 use crate::write::{Meta, Otf2, WriteReport};
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
 
 /// An archive that is being written.
 pub(super) struct OpenArchive {

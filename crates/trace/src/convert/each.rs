@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use probe_sync_files::AtomicFile;
 
 use super::file::{Written, base_ns, finished};
-use crate::Error;
 use crate::calibrated::Calibrated;
-use crate::chunk::Chunk;
 use crate::outputs;
 use crate::provenance;
 use crate::write::{Meta, OutputFormat, TraceFile};
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
 
 /// The files of all traces.
 pub(super) struct Each {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use probe_sync_files::AtomicFile;
 use serde::Serialize;
 
-use crate::Error;
 use crate::calibrated::Calibrated;
-use crate::model::{PS_PER_NS, Picoseconds};
 use crate::window;
 use crate::write::{TraceFile, WriteReport};
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
 
 /// One output that was written.
 #[derive(Clone, Debug, Serialize)]

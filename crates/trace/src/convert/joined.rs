@@ -15,15 +15,15 @@ use serde::Serialize;
 #[cfg(feature = "otf2")]
 use super::members::Members;
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::chunk::{Chunk, Flow, FlowEnd};
 use crate::collectives::{MapTime, MatchOptions, Matching, match_operations};
 use crate::counting::Counting;
-use crate::model::{MappedTime, nearest_ns};
 use crate::nodes;
 use crate::paired::pairing;
 use crate::window;
 #[cfg(feature = "otf2")]
 use crate::write::CollectivePart;
+use probe_sync_formats::chunk::{Chunk, Flow, FlowEnd};
+use probe_sync_formats::model::{MappedTime, nearest_ns};
 
 /// What was joined.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]

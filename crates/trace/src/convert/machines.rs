@@ -8,11 +8,11 @@
 
 use probe_sync_estimate::series::TimeMap;
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::chunk::{Chunk, TrackId};
-use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::write::Machine;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::{Chunk, TrackId};
+use probe_sync_formats::model::{PS_PER_NS, Picoseconds, nearest_ns};
 
 /// Traces that are read and sorted together.
 pub(super) struct Group {

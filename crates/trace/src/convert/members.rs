@@ -8,8 +8,8 @@
 use probe_sync_otf2::CollectiveOperation;
 
 use crate::collectives::{Operation, Order};
-use crate::model::{CollectiveKind, Instance, Label};
 use crate::write::CollectivePart;
+use probe_sync_formats::model::{CollectiveKind, Instance, Label};
 
 /// A part that the window keeps: start, end, trace and name.
 pub(super) type Kept<'a> = (i64, i64, usize, &'a str);
@@ -108,7 +108,7 @@ const NAMES: [(&str, CollectiveOperation); 15] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Replicas;
+    use probe_sync_formats::model::Replicas;
 
     #[test]
     fn names_of_all_frameworks_say_which_collective_it_is() {

@@ -20,20 +20,21 @@ use probe_sync_estimate::series::TimeMap;
 use probe_sync_files::{AtomicFile, NewFolders};
 use serde::Serialize;
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::chunk::Chunk;
 use crate::chunk_options::chunk_options;
 use crate::counting::{AlignmentStats, Counting};
 use crate::filter::{ChunkFilter, JobFilter};
-use crate::formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _};
 use crate::one_clock::{self, Otherwise};
 use crate::outputs;
 use crate::provenance;
 use crate::window::{self, Window};
 #[cfg(feature = "otf2")]
 use crate::write::with_path;
-use crate::write::{Machine, Meta, OutputFormat, Sorter, TraceFile};
+use crate::write::{Machine, Meta, OutputFormat, TraceFile};
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
+use probe_sync_formats::chunk::Sorter;
+use probe_sync_formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _};
 
 use each::Each;
 use file::finished;

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 
 use super::judge::JobFilter;
-use crate::Error;
-use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, Track, TrackId, TrackKind};
-use crate::formats::{EventFilter as _, Named, Seen};
-use crate::write::Sorted;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Sorted;
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, Track, TrackId, TrackKind};
+use probe_sync_formats::{EventFilter as _, Named, Seen};
 
 /// What is known of one trace's events.
 pub(crate) struct ChunkFilter<'a> {

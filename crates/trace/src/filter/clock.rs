@@ -5,7 +5,7 @@
 use probe_sync_estimate::series::TimeMap;
 
 use crate::calibrated::CalibratedTrace;
-use crate::model::{Picoseconds, UNIX_TIME_MIN_PS, nearest_ns};
+use probe_sync_formats::model::{Picoseconds, UNIX_TIME_MIN_PS, nearest_ns};
 
 /// From a trace's timeline to the reference clock.
 #[derive(Debug)]

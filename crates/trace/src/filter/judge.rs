@@ -11,13 +11,13 @@ use super::clock::Clock;
 use super::report::FilterReport;
 use super::steps;
 use super::wanted::{FilterSettings, Kinds};
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::formats::{EventFilter, Named, Seen};
-use crate::model::{Picoseconds, nearest_ns};
 use crate::step_names::StepNames;
 use crate::window;
 use crate::window::Window;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{Picoseconds, nearest_ns};
+use probe_sync_formats::{EventFilter, Named, Seen};
 
 /// Which events of the traces of a merge stay. Asked twice of one event it says the same.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The report of what a filter left out, for users and for statistics.
 
-use crate::words::{counted, joined};
+use probe_sync_formats::words::{counted, joined};
 use serde::Serialize;
 
 /// What was left out of an output.

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use super::clock::Clock;
 use super::wanted::Steps;
-use crate::Error;
 use crate::calibrated::CalibratedTrace;
-use crate::formats::ChunkOptions;
-use crate::model::Instance;
 use crate::step_names::StepNames;
+use probe_sync_formats::ChunkOptions;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::Instance;
 
 /// From when until when the wanted steps were, ns.
 ///

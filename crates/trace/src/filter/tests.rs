@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use super::{FilterSettings, Kinds};
 use crate::window::Bound;
-use crate::{Calibrated, Error, MergeReport, MergeSettings, Request, calibrate, merge};
+use crate::{Calibrated, MergeReport, MergeSettings, Request, calibrate, merge};
+use probe_sync_formats::Error;
 
 /// Two ranks of one host, with clocks that agree: a step, an operator that launches a kernel by a
 /// flow, and an all-reduce with its launch, once a step.

@@ -10,13 +10,13 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use crate::Error;
 use crate::calibrated::CalibratedTrace;
-use crate::chunk::{Chunk, FlowEnd, Value};
-use crate::formats::ChunkOptions;
-use crate::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, nearest_ns};
 use crate::step_names::StepNames;
-use crate::workers::workers;
+use probe_sync_formats::ChunkOptions;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::{Chunk, FlowEnd, Value};
+use probe_sync_formats::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, nearest_ns};
+use probe_sync_formats::workers;
 
 /// Number → first start and last end on the reference clock, ns.
 pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;
@@ -87,7 +87,9 @@ impl Context {
         let labels: Vec<u32> = parts.labels().map(|(number, ..)| number).collect();
         let mut found = Self::default();
         trace.facts.launches.iter().for_each(|(start, launch)| found.launched(*start, *launch));
-        let needs = |(_, label, _): (u32, &crate::model::Label, u64)| !matches!(label.instance, Instance::Hlo { .. });
+        let needs = |(_, label, _): (u32, &probe_sync_formats::model::Label, u64)| {
+            !matches!(label.instance, Instance::Hlo { .. })
+        };
         if !parts.labels().any(needs) {
             return Ok(found);
         }

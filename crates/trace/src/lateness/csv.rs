@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 use super::report::Lateness;
-use crate::words::is_formula;
+use probe_sync_formats::words::is_formula;
 
 impl Lateness {
     /// Writes all rows. A cell that is not known is empty; a text that a spreadsheet could take for

@@ -5,11 +5,11 @@
 
 use super::lateness;
 use super::report::{LateInstance, Lateness};
-use crate::Error;
 use crate::added_track::AddedTrack;
 use crate::calibrated::Calibrated;
-use crate::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind, Value};
 use crate::step_names::StepNames;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind, Value};
 
 /// Adds the track to a merged file.
 #[derive(Clone, Debug)]

@@ -74,7 +74,6 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::collectives::{MapTime, MatchOptions, match_operations};
 use crate::nodes;
@@ -83,6 +82,7 @@ use crate::paired::pairing;
 use crate::step_names::StepNames;
 use context::Context;
 use gather::Gatherer;
+use probe_sync_formats::Error;
 
 pub use history::{CriticalPath, PathShare};
 pub use lines::lost_ns;

@@ -15,7 +15,7 @@ use super::text::short;
 use super::verdict::{Chance, Recurrent, Unit, by_loss, recurrent};
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::collectives::Matching;
-use crate::words::joined;
+use probe_sync_formats::words::joined;
 
 /// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in
 /// order of time.

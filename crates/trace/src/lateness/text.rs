@@ -9,7 +9,7 @@ use probe_sync_lateness::operation::LateIn;
 
 use super::report::{LateInstance, Lateness, RankLine, Straggler, Unpaired};
 use crate::collectives::{lay_out, span};
-use crate::words::{counted, joined};
+use probe_sync_formats::words::{counted, joined};
 
 impl Lateness {
     /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have

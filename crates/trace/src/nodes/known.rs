@@ -21,10 +21,10 @@ use std::path::Path;
 
 use probe_sync_estimate::record::{MarksHeader, RankRecord};
 
-use crate::Error;
 use crate::clocks::process;
-use crate::model::Identity;
-use crate::words::joined;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::Identity;
+use probe_sync_formats::words::joined;
 
 /// What settled which node wrote a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]

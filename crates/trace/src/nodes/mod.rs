@@ -17,14 +17,14 @@ mod trace;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
 use crate::clocks::MarkFiles;
 use crate::collectives::{
     CollectiveOffsets, Half, MAX_RATE_CHANGE_PPM, MapTime, NodeCollectives, OffsetOptions, Process, Shared,
     from_collectives, join,
 };
-use crate::formats::FactOptions;
-use crate::model::{Identity, MappedTime, TraceClock, TraceFacts};
+use probe_sync_formats::Error;
+use probe_sync_formats::FactOptions;
+use probe_sync_formats::model::{Identity, MappedTime, TraceClock, TraceFacts};
 
 pub use known::SettledBy;
 pub(crate) use known::{KnownNodes, host, same_host};

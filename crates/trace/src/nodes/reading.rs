@@ -7,10 +7,10 @@ use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::Error;
-use crate::formats::{FactOptions, TraceFormat, detect};
-use crate::model::TraceFacts;
-use crate::workers::workers;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::TraceFacts;
+use probe_sync_formats::workers;
+use probe_sync_formats::{FactOptions, TraceFormat, detect};
 
 /// A trace's format and what it says.
 pub(super) type Facts = (&'static dyn TraceFormat, TraceFacts);

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::trace::NodeTrace;
 use crate::collectives::MapTime;
-use crate::model::parts::{CollectiveParts, Spill};
-use crate::model::{GroupKey, Label, Picoseconds, Steps};
+use probe_sync_formats::model::parts::{CollectiveParts, Spill};
+use probe_sync_formats::model::{GroupKey, Label, Picoseconds, Steps};
 
 /// The places of the traces of each rank, in the order of time.
 pub(crate) fn of_ranks(traces: &[&NodeTrace]) -> Vec<Vec<usize>> {

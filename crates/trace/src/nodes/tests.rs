@@ -226,8 +226,12 @@ fn a_stored_rank_is_compared_with_those_of_its_own_launcher() {
     let launchers = [Some(Launcher::Torchrun), Some(Launcher::OpenMpi), Some(Launcher::Slurm), None];
     for (stored, recorded) in launchers.iter().flat_map(|stored| launchers.map(|recorded| (*stored, recorded))) {
         let run = numbered_by(recorded, run.clone());
-        let identity =
-            crate::model::Identity { rank: Some(1), world_size: Some(2), launcher: stored, ..Default::default() };
+        let identity = probe_sync_formats::model::Identity {
+            rank: Some(1),
+            world_size: Some(2),
+            launcher: stored,
+            ..Default::default()
+        };
         let settled = run.settle(Path::new("1_results.db"), &identity).expect("nothing disagrees");
         let expected = Some(1).filter(|_| stored.is_some() && stored == recorded);
         assert_eq!(settled.map(|settled| settled.node), expected, "{stored:?} {recorded:?}");

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::known::SettledBy;
-use crate::chunk::BETWEEN_NAMES;
-use crate::formats::TraceFormat;
-use crate::model::{Identity, TraceFacts};
+use probe_sync_formats::TraceFormat;
+use probe_sync_formats::chunk::BETWEEN_NAMES;
+use probe_sync_formats::model::{Identity, TraceFacts};
 
 /// One rank's trace.
 #[derive(Clone, Debug)]

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use probe_sync_estimate::series::{MapChain, TimeMap};
 
 use super::offset::{self, Constant};
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::formats::{Perfetto, TraceFormat};
-use crate::model::{PS_PER_NS, Picoseconds};
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
+use probe_sync_formats::{Perfetto, TraceFormat};
 
 /// Traces of one machine and clock.
 pub(super) struct Machine {

@@ -25,14 +25,14 @@ use probe_sync_files::AtomicFile;
 use serde::Serialize;
 use tar::{Builder, EntryType, Header};
 
-use crate::Error;
 use crate::calibrated::Calibrated;
-use crate::counted::Counted;
-use crate::formats::ALIGNED_TO;
 use crate::outputs;
 use crate::provenance;
 use document::{Clocks, Entry, Manifest, Reference, TraceTime};
 use machines::Machine;
+use probe_sync_formats::ALIGNED_TO;
+use probe_sync_formats::Counted;
+use probe_sync_formats::Error;
 
 /// What a TAR of Perfetto traces says of their clocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

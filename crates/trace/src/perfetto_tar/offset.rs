@@ -7,7 +7,7 @@
 
 use probe_sync_estimate::series::TimeMap;
 
-use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
+use probe_sync_formats::model::{PS_PER_NS, Picoseconds, nearest_ns};
 
 /// An offset, and how far it is from the map.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

@@ -25,11 +25,11 @@ use super::one::One;
 use super::pool::Pool;
 use super::tables::Process;
 use super::{Query, Value};
-use crate::Error;
-use crate::formats::rocpd::aligned;
-use crate::in_order::{Stages, in_order};
 use crate::window::keeps;
-use crate::words::is_formula;
+use probe_sync_formats::Error;
+use probe_sync_formats::rocpd::aligned;
+use probe_sync_formats::words::is_formula;
+use probe_sync_formats::{Stages, in_order};
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -8,7 +8,7 @@
 use std::io::Write;
 
 use self::Origin::{Agent, Allocator, Bits, Either, Is, Number, Property, Text};
-use crate::formats::AgentIndex;
+use probe_sync_formats::AgentIndex;
 
 /// How the files are to be.
 #[derive(Clone, Debug, Default, PartialEq)]

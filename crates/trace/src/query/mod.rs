@@ -18,6 +18,8 @@ mod pool;
 mod rights;
 mod rows;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,16 +31,16 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
 
-use crate::Error;
 use crate::calibrate::calibrate;
 use crate::calibrated::Calibrated;
 use crate::folders::{self, Wanted};
-use crate::model::TraceFacts;
 use crate::one_clock::{self, Otherwise};
 use crate::request::{ClockSource, Request};
 use crate::window::Window;
 use crate::window::resolve;
 use pool::{Failure, Pool};
+use probe_sync_formats::Error;
+use probe_sync_formats::model::TraceFacts;
 use tables::{Process, Table, Tables};
 
 pub use csv::CsvFile;

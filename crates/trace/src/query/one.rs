@@ -15,8 +15,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::by_event;
 use super::pool::Pool;
 use super::tables::{OfProcess, Process, Table};
-use crate::Error;
-use crate::formats::rocpd::DatabaseFile;
+use probe_sync_formats::Error;
+use probe_sync_formats::rocpd::DatabaseFile;
 
 /// A process that can be read.
 pub(super) struct One<'a> {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
 
-use crate::Error;
-use crate::formats::rocpd::DatabaseFile;
+use probe_sync_formats::Error;
+use probe_sync_formats::rocpd::DatabaseFile;
 
 /// What went wrong with a file, below SQLite, which carries only text.
 pub(super) type Failure = Arc<Mutex<Option<Error>>>;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use probe_sync_estimate::series::TimeMap;
 
-use crate::Error;
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::formats::Rocpd;
-use crate::formats::TraceFormat;
-use crate::formats::rocpd::{Affinities, DatabaseFile, Part};
 use crate::nodes::NodeTrace;
+use probe_sync_formats::Error;
+use probe_sync_formats::Rocpd;
+use probe_sync_formats::TraceFormat;
+use probe_sync_formats::rocpd::{Affinities, DatabaseFile, Part};
 
 /// Everything that can be asked.
 pub(super) struct Tables {

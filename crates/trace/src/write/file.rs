@@ -13,8 +13,8 @@ use probe_sync_files::AtomicFile;
 use super::machine::Machine;
 use super::report::{Meta, WriteReport};
 use super::{OutputFormat, TraceWriter, open};
-use crate::Error;
-use crate::chunk::Chunk;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
 
 /// A file that is being written; dropped before the end it leaves nothing.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! on its track. Only ends of one time wait, so little is stored. It does not join the two ends of
 //! a flow.
 
-use crate::chunk::{Chunk, Flow, Slices, TrackId};
+use probe_sync_formats::chunk::{Chunk, Flow, Slices, TrackId};
 
 /// Ends of one time.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //! In Chrome's JSON, numbers above 2^53 are written as texts because its readers parse numbers as
 //! doubles; in Kineto's they are numbers, as PyTorch writes them.
 
-use crate::chunk::{ArgRange, Chunk, Value};
+use probe_sync_formats::chunk::{ArgRange, Chunk, Value};
 
 /// How whole numbers are written that a double does not hold.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -18,12 +18,12 @@ use super::kineto_categories::{Categories, Category};
 use super::kineto_flows::{End, Flows, Side, Written};
 use super::kineto_rows::{RowKind, Rows};
 use super::lanes::{Lanes, Place};
-use super::order::{Row, in_order};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
-use crate::Error;
-use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
-use crate::formats::quarter_before_ns;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::order::{Row, in_order};
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
+use probe_sync_formats::quarter_before_ns;
 
 /// A trace in the making.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 //! `KERNEL_DISPATCH`), from a recorder (`function`, `runtime`) and from formats without categories.
 //! Other categories stay unchanged. It does not use event names.
 
-use crate::chunk::Chunk;
-use crate::chunk::StringId;
+use probe_sync_formats::chunk::Chunk;
+use probe_sync_formats::chunk::StringId;
 
 /// A category as it is written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

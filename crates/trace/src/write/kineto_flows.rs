@@ -7,7 +7,7 @@
 //! oldest first, which bounds the memory; an end that arrives later then belongs to a new flow.
 
 use super::remembered::Remembered;
-use crate::chunk::FlowEnd;
+use probe_sync_formats::chunk::FlowEnd;
 
 /// One end of a flow, on its slice.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

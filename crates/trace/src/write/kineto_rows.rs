@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use foldhash::fast::FixedState;
 
 use super::xspace_planes::trailing_number;
-use crate::chunk::{Track, TrackId, TrackKind};
+use probe_sync_formats::chunk::{Track, TrackId, TrackKind};
 
 /// What is kept of a track.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! Writes streams of chunks as traces in viewers' formats: [`open`] → any number of
 //! [`TraceWriter::write`] → [`TraceWriter::finish`].
 //!
-//! Readers ([`TraceFormat::read_chunks`](crate::formats::TraceFormat::read_chunks)) supply chunks
-//! in file order, [`Sorter`] sorts them by time in bounded memory (it spills to disk), and any
+//! Readers ([`TraceFormat::read_chunks`](probe_sync_formats::TraceFormat::read_chunks)) supply chunks
+//! in file order, [`Sorter`](probe_sync_formats::chunk::Sorter) sorts them by time in bounded memory (it spills to disk), and any
 //! number of writers take each chunk. A writer is pure except for its output, which is anything
 //! that accepts bytes. Memory is bounded by the chunk and by the number of tracks.
 //!
@@ -18,17 +18,14 @@ mod kineto_flows;
 mod kineto_rows;
 mod lanes;
 mod machine;
-mod order;
 #[cfg(feature = "otf2")]
 mod otf2;
 mod perfetto;
 mod perfetto_clock;
 mod perfetto_sequence;
-mod records;
 mod remembered;
 mod report;
 mod sink;
-mod sorter;
 mod spool;
 mod xspace;
 mod xspace_fields;
@@ -40,8 +37,8 @@ mod tests;
 
 use std::io::Write;
 
-use crate::Error;
-use crate::chunk::Chunk;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
 
 pub use file::TraceFile;
 #[cfg(feature = "otf2")]
@@ -50,7 +47,6 @@ pub use machine::Machine;
 #[cfg(feature = "otf2")]
 pub use otf2::{CollectivePart, Otf2};
 pub use report::{Meta, WriteReport};
-pub use sorter::{Sorted, Sorter};
 
 /// The formats of streaming writers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -103,7 +99,7 @@ enum Format<W> {
 /// writer.write(&chunk)?;
 /// let (report, bytes) = writer.finish()?;
 /// assert_eq!((report.slices, report.bytes), (1, bytes.len() as u64));
-/// # Ok::<(), probe_sync_trace::Error>(())
+/// # Ok::<(), probe_sync_formats::Error>(())
 /// ```
 pub fn open<W: Write>(format: OutputFormat, sink: W, meta: &Meta) -> TraceWriter<W> {
     TraceWriter(match format {

@@ -18,14 +18,14 @@ use foldhash::fast::FixedState;
 use super::flows::Waiting;
 use super::lanes::{Lanes, Place};
 use super::machine::Machine;
-use super::order::{Row, in_order};
 use super::perfetto_sequence::{Event, Sequence};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
-use crate::Error;
-use crate::chunk::{Chunk, Flow, Track, TrackId, TrackKind};
-use crate::formats::perfetto::fields as field;
-use crate::protobuf::{put_bytes, put_number};
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::order::{Row, in_order};
+use probe_sync_formats::chunk::{Chunk, Flow, Track, TrackId, TrackKind};
+use probe_sync_formats::perfetto::fields as field;
+use probe_sync_formats::protobuf::{put_bytes, put_number};
 
 /// A trace in the making.
 #[derive(Debug)]
@@ -388,7 +388,7 @@ const TREE_DEPTH_MAX: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunk::Process;
+    use probe_sync_formats::chunk::Process;
 
     #[test]
     fn no_two_processes_have_one_number() {

@@ -11,9 +11,9 @@
 //! slice could begin before the end of the previous one. It does not change times.
 
 use super::machine::Machine;
-use crate::formats::perfetto::fields as field;
-use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
-use crate::protobuf::{put_bytes, put_number};
+use probe_sync_formats::model::{PS_PER_NS, Picoseconds, nearest_ns};
+use probe_sync_formats::perfetto::fields as field;
+use probe_sync_formats::protobuf::{put_bytes, put_number};
 
 /// What was stated of a machine's clock.
 #[derive(Debug)]

@@ -10,11 +10,11 @@ use foldhash::fast::FixedState;
 
 use super::machine::Machine;
 use super::perfetto_clock::{self, MachineClock};
-use crate::Error;
-use crate::chunk::StringId;
-use crate::chunk::{ArgRange, Chunk, Flow, Value};
-use crate::formats::perfetto::fields as field;
-use crate::protobuf::{put_bytes, put_number, put_varint};
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::StringId;
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Value};
+use probe_sync_formats::perfetto::fields as field;
+use probe_sync_formats::protobuf::{put_bytes, put_number, put_varint};
 
 /// One event with a name.
 pub(super) struct Event {

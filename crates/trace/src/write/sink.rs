@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::Error;
+use probe_sync_formats::Error;
 
 /// A buffered output that counts.
 #[derive(Debug)]

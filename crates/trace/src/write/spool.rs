@@ -11,8 +11,8 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use super::sink::Sink;
-use crate::Error;
-use crate::model::parts::nameless;
+use probe_sync_formats::Error;
+use probe_sync_formats::model::parts::nameless;
 
 /// Streams by number, from 0 on.
 #[derive(Debug)]

@@ -16,7 +16,6 @@ use std::io::Write;
 
 use super::flows::Waiting;
 use super::lanes::{Lanes, Place};
-use super::order::{Row, in_order};
 use super::remembered::Remembered;
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
@@ -24,11 +23,12 @@ use super::spool::Spool;
 use super::xspace_fields::{event, line, metadata, plane, space, stat};
 use super::xspace_names::{Named, Names};
 use super::xspace_planes::Planes;
-use crate::Error;
-use crate::chunk::StringId;
-use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, TrackId, Value};
-use crate::formats::{ALIGNED_PLANE, ALIGNED_TO};
-use crate::protobuf::{put_bytes, put_number, put_varint, varint_width};
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::StringId;
+use probe_sync_formats::chunk::order::{Row, in_order};
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, TrackId, Value};
+use probe_sync_formats::protobuf::{put_bytes, put_number, put_varint, varint_width};
+use probe_sync_formats::{ALIGNED_PLANE, ALIGNED_TO};
 
 /// A trace in the making.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use hashbrown::HashTable;
 
 use super::spool::Spool;
 use super::xspace_fields::{metadata, plane};
-use crate::Error;
-use crate::protobuf::{put_bytes, put_number};
+use probe_sync_formats::Error;
+use probe_sync_formats::protobuf::{put_bytes, put_number};
 
 /// Whose names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]

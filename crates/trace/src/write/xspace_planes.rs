@@ -12,7 +12,7 @@ use foldhash::fast::FixedState;
 
 use super::spool::Spool;
 use super::xspace_names::PlaneNames;
-use crate::chunk::{Process, Track, TrackId, TrackKind};
+use probe_sync_formats::chunk::{Process, Track, TrackId, TrackKind};
 
 /// A plane.
 #[derive(Debug)]

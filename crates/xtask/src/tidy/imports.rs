@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 26] = [
+const MAY_IMPORT: [(&str, &[&str]); 27] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -92,6 +92,7 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
             "probe-sync-sys",
             "probe-sync-estimate",
             "probe-sync-rocpd",
+            "probe-sync-formats",
             "probe-sync-trace",
         ],
     ),
@@ -116,6 +117,7 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
     ("probe-sync-otf2", &[]),
     ("probe-sync-hang", &[]),
     ("probe-sync-lateness", &[]),
+    ("probe-sync-formats", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync-rocpd"]),
     (
         "probe-sync-trace",
         &[
@@ -123,6 +125,7 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
             "probe-sync-files",
             "probe-sync-estimate",
             "probe-sync-sys",
+            "probe-sync-formats",
             "probe-sync-lateness",
             "probe-sync-rocpd",
             "probe-sync-otf2",
@@ -130,7 +133,14 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
     ),
     (
         "probe-sync-page",
-        &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync", "probe-sync-trace"],
+        &[
+            "probe-sync-time",
+            "probe-sync-files",
+            "probe-sync-estimate",
+            "probe-sync-formats",
+            "probe-sync",
+            "probe-sync-trace",
+        ],
     ),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),

@@ -1,5 +1,7 @@
 //! Requests on hand-made traces: what goes together, whose clock times end on, and what is refused.
 
+#[cfg(feature = "rocpd")]
+mod databases;
 mod marks;
 mod one_clock;
 
@@ -341,7 +343,7 @@ fn an_output_that_fails_does_not_hide_those_that_are_written() {
     std::fs::create_dir_all(names[0].join("taken")).expect("a folder");
     let mut aligning = align(&calibrated, &folder, AlignSettings::default()).expect("maps");
     // One worker begins with the failing one, and nothing is written.
-    if crate::workers::workers() > 1 {
+    if probe_sync_formats::workers() > 1 {
         let aligned = aligning.next().expect("the second").expect("written");
         assert_eq!(aligned.output, names[1]);
         let refused = aligning.next().expect("the first").expect_err("its name is taken").to_string();

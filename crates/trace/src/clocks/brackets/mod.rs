@@ -39,7 +39,7 @@ use probe_sync_estimate::series::{Continuation, Growth, Knot, Segment, TimeMap};
 use serde::Serialize;
 
 use super::pairs::{SMALLEST_BRACKET_NS, WANDER_ALLOWANCE_PPM};
-use crate::model::{Bracket, ClockPair, PS_PER_NS, PairKind, Picoseconds};
+use probe_sync_formats::model::{Bracket, ClockPair, PS_PER_NS, PairKind, Picoseconds};
 
 /// What the brackets of a trace say of its map R → S.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use probe_sync_estimate::record::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, token_of_file};
 
 use super::lines::{Line, Lines};
-use crate::Error;
-use crate::model::{Bracket, MarkStamp, TraceFacts};
+use probe_sync_formats::Error;
+use probe_sync_formats::model::{Bracket, MarkStamp, TraceFacts};
 
 /// The files of marks of a run, by the token of the process that wrote each.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Identity;
+use probe_sync_formats::model::Identity;
 
 const TOKEN: MarkToken = MarkToken(0x00ff_0123_4567_89ab);
 const EPOCH_NS: i64 = 1_795_187_116_632_205_972;

@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use crate::model::Picoseconds;
+use probe_sync_formats::model::Picoseconds;
 
 /// A communicator as one process knows it.
 #[derive(Clone, Debug)]

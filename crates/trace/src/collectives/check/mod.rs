@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use super::NodeCollectives;
 use super::matching::{Ambiguous, Evidence, MatchOptions, Operation, Order, Pairing, Part, match_operations};
-use crate::model::{Instance, MappedTime, PS_PER_NS, Picoseconds};
+use probe_sync_formats::model::{Instance, MappedTime, PS_PER_NS, Picoseconds};
 
 /// What a check may assume, and how much it tells.
 #[derive(Copy, Clone, Debug, PartialEq)]

@@ -4,8 +4,8 @@ use super::*;
 use crate::collectives::testing::{
     Node, all, group, groups_of, hlo, numbered, of_device, ordered, part, store, together, with, with_parts,
 };
-use crate::model::parts::CollectiveParts;
-use crate::model::{CollectiveEvent, CollectiveKind, Recipients, Replicas};
+use probe_sync_formats::model::parts::CollectiveParts;
+use probe_sync_formats::model::{CollectiveEvent, CollectiveKind, Recipients, Replicas};
 
 /// The check, with clocks that are known.
 fn judged(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> CheckReport {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::operation::Part;
 use crate::collectives::NodeCollectives;
-use crate::model::parts::{Cursor, StoredPart};
-use crate::model::{CollectiveKind, Device, Instance, Label, Replicas};
+use probe_sync_formats::model::parts::{Cursor, StoredPart};
+use probe_sync_formats::model::{CollectiveKind, Device, Instance, Label, Replicas};
 
 /// What the parts of a bucket have in common.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]

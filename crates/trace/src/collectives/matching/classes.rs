@@ -13,7 +13,7 @@ use super::replicas::Rule;
 use super::rules::{MatchOptions, is_ordered, is_reduction, membership};
 use crate::collectives::NodeCollectives;
 use crate::collectives::groups::Groups;
-use crate::model::{CollectiveKind, Device, GroupKey, Instance, Replicas};
+use probe_sync_formats::model::{CollectiveKind, Device, GroupKey, Instance, Replicas};
 
 /// How the parts are paired of which only the order is known: learnt once, with clocks as well as
 /// they are known, and used under any time map.

@@ -52,7 +52,7 @@ use self::replicas::Rule;
 pub(crate) use self::rules::MatchOptions;
 use self::rules::{is_ordered, members, membership};
 use super::NodeCollectives;
-use crate::model::{CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
+use probe_sync_formats::model::{CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
 
 /// Operations that cannot be paired with certainty, of one name and for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

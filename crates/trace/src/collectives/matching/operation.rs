@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::model::{Label, Picoseconds, Recipients};
+use probe_sync_formats::model::{Label, Picoseconds, Recipients};
 
 /// Why parts are believed to be one operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::bucket::Lanes;
 use super::operation::Part;
-use crate::model::{Device, Instance, Replicas};
+use probe_sync_formats::model::{Device, Instance, Replicas};
 
 /// How parts of some labels fall into the groups that took part together.
 pub(super) enum Rule {

@@ -1,7 +1,7 @@
 //! The assumptions of matching about groups and kinds, and its degree of caution.
 
 use crate::collectives::NodeCollectives;
-use crate::model::{CollectiveKind, GroupKey};
+use probe_sync_formats::model::{CollectiveKind, GroupKey};
 
 /// How cautious matching is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::*;
 use crate::collectives::testing::{
     Node, all, group, groups_of, hlo, look, numbered, of_device, ordered, part, together, with,
 };
-use crate::model::{CollectiveEvent, Device, Recipients, Replicas};
+use probe_sync_formats::model::{CollectiveEvent, Device, Recipients, Replicas};
 
 /// What was paired: (node, event) per operation, and orders; what was not.
 #[derive(Debug)]

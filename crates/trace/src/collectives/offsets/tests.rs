@@ -199,7 +199,7 @@ fn ambiguous_operations_are_not_used_and_told() {
     let sure = || all(hlo("psum.7", 1), 0, 300);
     let unsure = |end: i128| {
         let mut event = all(hlo("psum.8", 1), 5000, end);
-        event.label.replicas = crate::model::Replicas::Unknown;
+        event.label.replicas = probe_sync_formats::model::Replicas::Unknown;
         event
     };
     let found = run(&[Node::new(vec![sure(), unsure(5001)]), Node::new(vec![sure(), unsure(9000)])], &exact());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::collectives::NodeCollectives;
 use crate::collectives::matching::{Operation, Order};
-use crate::model::{PS_PER_NS, Picoseconds};
+use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
 
 /// One node's stay in an operation on its own clock, ns.
 #[derive(Copy, Clone, Debug)]

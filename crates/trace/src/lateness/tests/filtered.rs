@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::formats::ALIGNED_TO;
-use crate::shared_sets::folder;
 use crate::{
-    Calibrated, ClockSource, Error, FilterSettings, LateInstance, MergeReport, MergeSettings, Request, StepNames,
-    Steps, calibrate, lateness, merge,
+    Calibrated, ClockSource, FilterSettings, LateInstance, MergeReport, MergeSettings, Request, StepNames, Steps,
+    calibrate, lateness, merge,
 };
+use probe_sync_formats::ALIGNED_TO;
+use probe_sync_formats::Error;
+use probe_sync_formats::testing::folder;
 
 fn merged(calibrated: &Calibrated, output: &Path, filter: FilterSettings) -> Result<MergeReport, Error> {
     merge(calibrated, output, MergeSettings { filter, allow_uncalibrated: true, ..MergeSettings::default() })

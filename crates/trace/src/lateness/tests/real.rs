@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::model::{CollectiveEvent, CollectiveKind, Instance, Picoseconds};
-use crate::shared_sets::{Exact, folder};
 use crate::{Calibrated, ClockSource, Lateness, Request, StepNames, calibrate, lateness};
+use probe_sync_formats::model::{CollectiveEvent, CollectiveKind, Instance, Picoseconds};
+use probe_sync_formats::testing::{Exact, folder};
 
 fn traces(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =

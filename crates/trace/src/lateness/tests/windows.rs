@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use crate::{
-    AlignSettings, Calibrated, ClockSource, Error, Lateness, Outcome, Request, StepNames, align, calibrate, check,
-    lateness,
+    AlignSettings, Calibrated, ClockSource, Lateness, Outcome, Request, StepNames, align, calibrate, check, lateness,
 };
+use probe_sync_formats::Error;
 
 /// A job whose ranks add something up once in each step of 20 ms.
 #[derive(Clone)]

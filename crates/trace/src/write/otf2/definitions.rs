@@ -11,8 +11,8 @@ use probe_sync_otf2::{GroupKind, LocationGroup, LocationKind, UNDEFINED};
 use super::Otf2;
 use super::communicators::Found;
 use super::texts::refused;
-use crate::Error;
-use crate::chunk::TrackKind;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::TrackKind;
 
 /// Groups of locations that were defined, and the hosts that they are on.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use probe_sync_otf2::{Archive, Region, RegionRole};
 
-use crate::Error;
-use crate::chunk::Chunk;
-use crate::chunk::StringId;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
+use probe_sync_formats::chunk::StringId;
 
 /// What was defined.
 #[derive(Debug, Default)]

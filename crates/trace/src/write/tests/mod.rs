@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::chunk::{ArgRange, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
-use crate::protobuf::{Fields, Value as Wire};
+use probe_sync_formats::chunk::{ArgRange, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
+use probe_sync_formats::protobuf::{Fields, Value as Wire};
 
 mod round_trip;
 

@@ -6,8 +6,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::formats::{ChunkOptions, FactOptions, Kineto, TraceFormat, XSpace, quarter_before_ns};
-use crate::model::TraceFacts;
+use probe_sync_formats::model::TraceFacts;
+use probe_sync_formats::{ChunkOptions, FactOptions, Kineto, TraceFormat, XSpace, quarter_before_ns};
 
 const FORMATS: [(OutputFormat, &dyn TraceFormat, &str); 2] =
     [(OutputFormat::Kineto, &Kineto, "a.pt.trace.json"), (OutputFormat::XSpace, &XSpace, "a.xplane.pb")];
@@ -290,7 +290,7 @@ fn whole_numbers_of_64_bits_come_back() {
     // DebugAnnotation { uint_value }
     let (_, perfetto) = told(OutputFormat::Perfetto, std::slice::from_ref(&chunk), &Meta::default());
     let mut annotation = vec![3 << 3];
-    crate::protobuf::put_varint(&mut annotation, 17_093_776_592_125_785_438);
+    probe_sync_formats::protobuf::put_varint(&mut annotation, 17_093_776_592_125_785_438);
     assert!(perfetto.windows(annotation.len()).any(|bytes| bytes == annotation));
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::collectives::NodeCollectives;
-use crate::model::{MappedTime, PS_PER_NS, Picoseconds, Steps};
+use probe_sync_formats::model::{MappedTime, PS_PER_NS, Picoseconds, Steps};
 
 /// Labels by their numbers, with the kinds of operation that they are.
 pub(in crate::collectives::matching) type Kinds = BTreeMap<u32, usize>;
