@@ -17,8 +17,7 @@ use probe_sync_rocpd::writer::{
 };
 use probe_sync_trace::Request;
 use probe_sync_trace::query::{self, CsvSettings, Query, QuerySettings, RowSink};
-use probe_sync_trace::write;
-use probe_sync_trace::write::{Meta, OutputFormat, WriteReport};
+use probe_sync_writers::{Meta, OutputFormat, WriteReport};
 
 use crate::files::{with_directory, write};
 
@@ -243,7 +242,7 @@ fn compare(told: &Told, found: &Told, report: &WriteReport, bytes: usize) {
 fn written(format: OutputFormat, data: &[u8]) -> Option<(Told, WriteReport, Vec<u8>)> {
     let mut input = Input(data);
     let meta = Meta { base_ns: input.time(), metadata: vec![(input.text(), input.text())], ..Meta::default() };
-    let mut writer = write::open(format, Vec::new(), &meta);
+    let mut writer = probe_sync_writers::open(format, Vec::new(), &meta);
     let mut told = Told::default();
     while !input.0.is_empty() {
         let chunk = chunk(&mut input);

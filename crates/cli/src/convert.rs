@@ -8,11 +8,11 @@ use probe_sync_formats::AgentIndex;
 use probe_sync_formats::words::counted;
 #[cfg(feature = "rocpd")]
 use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
-use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
     Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, OutputKind,
     TraceOutput, TraceUse, convert,
 };
+use probe_sync_writers::OutputFormat;
 
 use crate::documents::{self, CsvFile};
 use crate::progress::Reading;

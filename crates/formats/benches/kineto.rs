@@ -1,5 +1,5 @@
 //! How fast Kineto JSON is rewritten:
-//! `cargo bench -p probe-sync-trace --bench kineto [-- OPTIONS]`.
+//! `cargo bench -p probe-sync-formats --bench kineto [-- OPTIONS]`.
 //!
 //! The input is a real file merged with itself until the size is reached. Options and what is
 //! printed: module `support`.

@@ -1,4 +1,4 @@
-//! How fast XSpace is rewritten: `cargo bench -p probe-sync-trace --bench xspace [-- OPTIONS]`.
+//! How fast XSpace is rewritten: `cargo bench -p probe-sync-formats --bench xspace [-- OPTIONS]`.
 //!
 //! The input is made by repeating a real file's events, line by line, until the size is reached:
 //! merged with itself it would have thousands of planes instead of long lines. Options and what is

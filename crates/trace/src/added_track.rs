@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use crate::calibrated::Calibrated;
-use crate::write::{Meta, OutputFormat, TraceFile};
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::Chunk;
+use probe_sync_writers::{Meta, OutputFormat, TraceFile};
 
 /// Makes a track out of the traces of a merge.
 pub trait AddedTrack: fmt::Debug + Send + Sync {

@@ -40,7 +40,6 @@ mod request;
 mod same_events;
 mod step_names;
 mod window;
-pub mod write;
 
 pub use added_track::AddedTrack;
 pub use align::{AlignSettings, Aligned, Aligning, align};

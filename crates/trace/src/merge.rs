@@ -23,13 +23,13 @@ use crate::one_clock::{self, Otherwise};
 use crate::outputs;
 use crate::perfetto_tar::{self, TarReport};
 use crate::provenance;
-use crate::write::OutputFormat;
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::Chunk;
 use probe_sync_formats::model::Picoseconds;
 use probe_sync_formats::{
     EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
 };
+use probe_sync_writers::OutputFormat;
 
 /// What to do beside mapping and joining.
 #[derive(Clone, Debug, Default)]

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::write::OutputFormat;
 use crate::{
     AlignSettings, Calibrated, ClockSource, ConvertSettings, MergeSettings, Output, OutputKind, Request, align,
     calibrate, convert, merge,
 };
 use probe_sync_formats::testing::folder;
+use probe_sync_writers::OutputFormat;
 
 /// What is in a trace.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use probe_sync_trace::write::OutputFormat;
+use probe_sync_writers::OutputFormat;
 
 use super::error::ExportError;
 

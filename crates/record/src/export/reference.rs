@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use probe_sync_time::Duration;
-use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
     AlignSettings, ClockSource, ConvertSettings, Output, OutputKind, Request, align, calibrate, convert,
 };
+use probe_sync_writers::OutputFormat;
 
 use super::error::ExportError;
 use super::format::Format;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_files::no_more_open_than;
 use probe_sync_formats::chunk::Chunk;
 use probe_sync_formats::chunk::Sorter;
-use probe_sync_trace::write::{Meta, OutputFormat, TraceFile};
+use probe_sync_writers::{Meta, OutputFormat, TraceFile};
 
 use super::clock::SystemClock;
 #[cfg(feature = "rocpd")]

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use probe_sync_files::AtomicFolder;
 
 use super::joined::Joined;
-use crate::write::{Meta, Otf2, WriteReport};
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::Chunk;
+use probe_sync_writers::{Meta, Otf2, WriteReport};
 
 /// An archive that is being written.
 pub(super) struct OpenArchive {

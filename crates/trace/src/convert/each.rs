@@ -12,9 +12,9 @@ use super::file::{Written, base_ns, finished};
 use crate::calibrated::Calibrated;
 use crate::outputs;
 use crate::provenance;
-use crate::write::{Meta, OutputFormat, TraceFile};
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::Chunk;
+use probe_sync_writers::{Meta, OutputFormat, TraceFile};
 
 /// The files of all traces.
 pub(super) struct Each {

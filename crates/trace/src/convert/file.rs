@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::calibrated::Calibrated;
 use crate::window;
-use crate::write::{TraceFile, WriteReport};
 use probe_sync_formats::Error;
 use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
+use probe_sync_writers::{TraceFile, WriteReport};
 
 /// One output that was written.
 #[derive(Clone, Debug, Serialize)]

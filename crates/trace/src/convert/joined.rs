@@ -20,10 +20,10 @@ use crate::counting::Counting;
 use crate::nodes;
 use crate::paired::pairing;
 use crate::window;
-#[cfg(feature = "otf2")]
-use crate::write::CollectivePart;
 use probe_sync_formats::chunk::{Chunk, Flow, FlowEnd};
 use probe_sync_formats::model::{MappedTime, nearest_ns};
+#[cfg(feature = "otf2")]
+use probe_sync_writers::CollectivePart;
 
 /// What was joined.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]

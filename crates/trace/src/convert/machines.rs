@@ -9,10 +9,10 @@
 use probe_sync_estimate::series::TimeMap;
 
 use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::write::Machine;
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::{Chunk, TrackId};
 use probe_sync_formats::model::{PS_PER_NS, Picoseconds, nearest_ns};
+use probe_sync_writers::Machine;
 
 /// Traces that are read and sorted together.
 pub(super) struct Group {

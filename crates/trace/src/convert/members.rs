@@ -8,8 +8,8 @@
 use probe_sync_otf2::CollectiveOperation;
 
 use crate::collectives::{Operation, Order};
-use crate::write::CollectivePart;
 use probe_sync_formats::model::{CollectiveKind, Instance, Label};
+use probe_sync_writers::CollectivePart;
 
 /// A part that the window keeps: start, end, trace and name.
 pub(super) type Kept<'a> = (i64, i64, usize, &'a str);

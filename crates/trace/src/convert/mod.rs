@@ -1,7 +1,7 @@
 //! Converts traces of any supported format into files of other formats, in one pass.
 //!
 //! Each trace is read once and every time passes through its map. The events within the window are
-//! sorted by time and passed to all writers chunk by chunk ([`crate::write`]). Without a clock
+//! sorted by time and passed to all writers chunk by chunk ([`probe_sync_writers`]). Without a clock
 //! source times stay as they are, and traces that are not on one clock are refused. Outputs appear
 //! once all of them are complete.
 
@@ -28,13 +28,13 @@ use crate::one_clock::{self, Otherwise};
 use crate::outputs;
 use crate::provenance;
 use crate::window::{self, Window};
-#[cfg(feature = "otf2")]
-use crate::write::with_path;
-use crate::write::{Machine, Meta, OutputFormat, TraceFile};
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::Chunk;
 use probe_sync_formats::chunk::Sorter;
 use probe_sync_formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _};
+#[cfg(feature = "otf2")]
+use probe_sync_writers::with_path;
+use probe_sync_writers::{Machine, Meta, OutputFormat, TraceFile};
 
 use each::Each;
 use file::finished;
@@ -133,7 +133,7 @@ pub struct Converted {
 /// Writes all traces into each of the outputs.
 ///
 /// ```
-/// use probe_sync_trace::write::OutputFormat;
+/// use probe_sync_writers::OutputFormat;
 /// use probe_sync_trace::{ConvertSettings, Output, OutputKind, Request, calibrate, convert};
 ///
 /// let folder = tempfile::tempdir()?;

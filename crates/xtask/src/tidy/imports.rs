@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 27] = [
+const MAY_IMPORT: [(&str, &[&str]); 28] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -93,6 +93,7 @@ const MAY_IMPORT: [(&str, &[&str]); 27] = [
             "probe-sync-estimate",
             "probe-sync-rocpd",
             "probe-sync-formats",
+            "probe-sync-writers",
             "probe-sync-trace",
         ],
     ),
@@ -118,6 +119,7 @@ const MAY_IMPORT: [(&str, &[&str]); 27] = [
     ("probe-sync-hang", &[]),
     ("probe-sync-lateness", &[]),
     ("probe-sync-formats", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync-rocpd"]),
+    ("probe-sync-writers", &["probe-sync-files", "probe-sync-estimate", "probe-sync-formats", "probe-sync-otf2"]),
     (
         "probe-sync-trace",
         &[
@@ -126,6 +128,7 @@ const MAY_IMPORT: [(&str, &[&str]); 27] = [
             "probe-sync-estimate",
             "probe-sync-sys",
             "probe-sync-formats",
+            "probe-sync-writers",
             "probe-sync-lateness",
             "probe-sync-rocpd",
             "probe-sync-otf2",

@@ -2,8 +2,8 @@
 //! known.
 
 use super::*;
-use crate::write::OutputFormat;
 use crate::{ConvertSettings, MergeReport, Output, OutputKind, convert};
+use probe_sync_writers::OutputFormat;
 
 /// A trace of this host.
 fn of_host(files: &Files, name: &str, host: &str) -> PathBuf {

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::write::OutputFormat;
 use crate::{
     AlignSettings, ClockSource, ConvertSettings, MergeSettings, Output, OutputKind, Request, StepNames, align,
     calibrate, check, convert, lateness, merge,
 };
+use probe_sync_writers::OutputFormat;
 
 /// The folder of a report.
 fn report(name: &str) -> Option<PathBuf> {

@@ -1,5 +1,5 @@
 //! Benchmark of how fast chunks become a trace, and how large the trace is:
-//! `cargo bench -p probe-sync-trace --bench write`.
+//! `cargo bench -p probe-sync-writers --bench write`.
 //!
 //! A job of 8 processes, each with a thread that launches and a stream that runs: nested calls, and
 //! a flow from each launch to its kernel. Measured are the writers alone, and with the sorter
@@ -11,8 +11,7 @@ use std::time::Instant;
 
 use probe_sync_formats::chunk::Sorter;
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind};
-use probe_sync_trace::write;
-use probe_sync_trace::write::{Meta, OutputFormat};
+use probe_sync_writers::{Meta, OutputFormat};
 
 fn main() {
     let measured = std::env::args().any(|argument| argument == "--bench");
@@ -43,7 +42,7 @@ fn main() {
 }
 
 fn straight(format: OutputFormat, chunks: &[Chunk]) -> u64 {
-    let mut writer = write::open(format, std::io::sink(), &Meta::default());
+    let mut writer = probe_sync_writers::open(format, std::io::sink(), &Meta::default());
     chunks.iter().for_each(|chunk| writer.write(chunk).expect("a sound chunk"));
     writer.finish().expect("a sink takes everything").0.bytes
 }
@@ -52,7 +51,7 @@ fn through_sorter(format: OutputFormat, chunks: &[Chunk]) -> u64 {
     let mut sorter = Sorter::default();
     chunks.iter().for_each(|chunk| sorter.push(chunk, |_, _| true).expect("room for temporary files"));
     let mut sorted = sorter.finish(0).expect("room for temporary files");
-    let mut writer = write::open(format, std::io::sink(), &Meta::default());
+    let mut writer = probe_sync_writers::open(format, std::io::sink(), &Meta::default());
     let mut chunk = Chunk::default();
     while sorted.next(&mut chunk).expect("what was written") {
         writer.write(&chunk).expect("a sound chunk");

@@ -6,7 +6,7 @@ use std::process::Command;
 use probe_sync_otf2::CollectiveOperation;
 
 use super::{CollectivePart, Otf2};
-use crate::write::Meta;
+use crate::Meta;
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind};
 

@@ -1,12 +1,17 @@
-//! Writes streams of chunks as traces in viewers' formats: [`open`] → any number of
+//! Writes streams of event tables as traces in viewers' formats: [`open`] → any number of
 //! [`TraceWriter::write`] → [`TraceWriter::finish`].
 //!
-//! Readers ([`TraceFormat::read_chunks`](probe_sync_formats::TraceFormat::read_chunks)) supply chunks
-//! in file order, [`Sorter`](probe_sync_formats::chunk::Sorter) sorts them by time in bounded memory (it spills to disk), and any
-//! number of writers take each chunk. A writer is pure except for its output, which is anything
-//! that accepts bytes. Memory is bounded by the chunk and by the number of tracks.
-//!
+//! Readers ([`TraceFormat::read_chunks`](probe_sync_formats::TraceFormat::read_chunks)) supply
+//! chunks in file order, [`Sorter`](probe_sync_formats::chunk::Sorter) sorts them by time in bounded
+//! memory, and any number of writers take each chunk. A writer is pure except for its output, which
+//! is anything that accepts bytes. Memory is bounded by the chunk and by the number of tracks.
 //! Only [`TraceFile`] opens files.
+//!
+//! The formats are Perfetto, Chrome's JSON, Kineto and XSpace, and OTF2 with the feature `otf2`.
+//! Rewriting a trace within its own format is the task of `formats`, not of this crate. It uses
+//! `formats` (tables, protobuf, field numbers), `files`, `estimate` (the maps of machines' clocks)
+//! and `otf2`.
+#![forbid(unsafe_code)]
 
 mod chrome;
 mod file;
@@ -42,7 +47,7 @@ use probe_sync_formats::chunk::Chunk;
 
 pub use file::TraceFile;
 #[cfg(feature = "otf2")]
-pub(crate) use file::with_path;
+pub use file::with_path;
 pub use machine::Machine;
 #[cfg(feature = "otf2")]
 pub use otf2::{CollectivePart, Otf2};
@@ -80,7 +85,8 @@ enum Format<W> {
 /// Begins a trace.
 ///
 /// ```
-/// use probe_sync_trace::write::{self, ArgRange, Chunk, Flow, Meta, OutputFormat, Process, Track, TrackId, TrackKind};
+/// use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Process, Track, TrackId, TrackKind};
+/// use probe_sync_writers::{Meta, OutputFormat};
 ///
 /// let mut chunk = Chunk::default();
 /// let process = Process { pid: 4711, host: "gpu-07".into(), rank: Some(3), ..Process::default() };
@@ -95,7 +101,7 @@ enum Format<W> {
 /// chunk.slices.flow.push(Flow::default());
 /// chunk.slices.args.push(ArgRange::default());
 ///
-/// let mut writer = write::open(OutputFormat::Perfetto, Vec::new(), &Meta::default());
+/// let mut writer = probe_sync_writers::open(OutputFormat::Perfetto, Vec::new(), &Meta::default());
 /// writer.write(&chunk)?;
 /// let (report, bytes) = writer.finish()?;
 /// assert_eq!((report.slices, report.bytes), (1, bytes.len() as u64));

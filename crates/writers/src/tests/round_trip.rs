@@ -5,6 +5,8 @@
 
 use proptest::prelude::*;
 
+use probe_sync_trace::{Request, calibrate, check};
+
 use super::*;
 use probe_sync_formats::model::TraceFacts;
 use probe_sync_formats::{ChunkOptions, FactOptions, Kineto, TraceFormat, XSpace, quarter_before_ns};
@@ -296,7 +298,7 @@ fn whole_numbers_of_64_bits_come_back() {
 
 #[test]
 fn collectives_of_a_recorder_are_judged() {
-    let check = |late: i64, expected: (usize, usize)| {
+    let check_late = |late: i64, expected: (usize, usize)| {
         let folder = tempfile::tempdir().expect("a folder");
         let traces =
             [(0, START_NS, START_NS + 50_000), (1, START_NS + late, START_NS + 90_000)].map(|(rank, start, end)| {
@@ -305,12 +307,12 @@ fn collectives_of_a_recorder_are_judged() {
                 std::fs::write(&path, bytes).expect("writable");
                 path
             });
-        let request = crate::Request { traces: traces.into(), ..crate::Request::default() };
-        let calibrated = crate::calibrate(&request).expect("two traces");
-        let verdict = crate::check(&calibrated);
+        let request = Request { traces: traces.into(), ..Request::default() };
+        let calibrated = calibrate(&request).expect("two traces");
+        let verdict = check(&calibrated);
         assert_eq!((verdict.result.edges, verdict.result.broken), expected, "{}", verdict.text());
     };
     // Both began before either ended; rank 0 ended before rank 1 began.
-    check(20_000, (2, 0));
-    check(60_000, (2, 1));
+    check_late(20_000, (2, 0));
+    check_late(60_000, (2, 1));
 }

@@ -90,7 +90,7 @@ impl TraceFile {
 }
 
 /// A writer's refusals, with the file's name.
-pub(crate) fn with_path(path: &Path, error: Error) -> Error {
+pub fn with_path(path: &Path, error: Error) -> Error {
     match error {
         Error::Sink { source } => Error::io(path, "write")(source),
         Error::Chunk { problem } => Error::Chunk { problem: format!("for {}: {problem}", path.display()) },
