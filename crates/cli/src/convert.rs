@@ -4,10 +4,10 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "rocpd")]
+use probe_sync_analysis::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_formats::AgentIndex;
 use probe_sync_formats::words::counted;
-#[cfg(feature = "rocpd")]
-use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::{
     Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, OutputKind,
     TraceOutput, TraceUse, convert,

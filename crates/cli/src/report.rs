@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
+use probe_sync_analysis::lateness;
 use probe_sync_files::no_more_open_than;
 use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_end};
-use probe_sync_trace::{Calibrated, ClockSource, Request, StepNames, check, lateness};
+use probe_sync_trace::{Calibrated, ClockSource, Request, StepNames, check};
 
 use crate::args::ReportArgs;
 use crate::documents;

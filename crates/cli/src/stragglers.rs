@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use probe_sync_trace::{Lateness, TraceUse, lateness};
+use probe_sync_analysis::{Lateness, lateness};
+use probe_sync_trace::TraceUse;
 
 use crate::output::{Usage, print, refuse_trace, tell};
 use crate::progress::Reading;

@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use probe_sync_analysis::LateTrack;
 use probe_sync_formats::{Error, PlaneLayout};
 use probe_sync_trace::{
-    AddedTrack, AlignSettings, Bound, Calibrated, ClockSource, LateTrack, MergeReport, MergeSettings, Outcome,
-    OutputClock, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, merge,
+    AddedTrack, AlignSettings, Bound, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock, Ranks,
+    Request, TraceOutput, TraceUse, Verdict, align, check, merge,
 };
 
 use crate::documents::{self, AlignedTrace};

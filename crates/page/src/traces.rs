@@ -10,9 +10,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use probe_sync_analysis::{LateInstance, Lateness, lost_ns};
 use probe_sync_estimate::statistics::{SIGMAS_95, median};
 use probe_sync_formats::words::counted;
-use probe_sync_trace::{Calibrated, CalibratedTrace, LateInstance, Lateness, Outcome, Verdict, lost_ns};
+use probe_sync_trace::{Calibrated, CalibratedTrace, Outcome, Verdict};
 use serde::Serialize;
 
 use crate::number::Number;

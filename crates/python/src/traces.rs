@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
+use probe_sync_analysis::LateTrack;
 use probe_sync_files::{Draft, NewFolders};
 use probe_sync_formats::PlaneLayout;
 use probe_sync_trace::{
     AddedTrack, AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings,
-    Kinds, LateTrack, MergeSettings, OutputClock, Request, StepNames, Verdict,
+    Kinds, MergeSettings, OutputClock, Request, StepNames, Verdict,
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -188,7 +189,7 @@ pub fn stragglers(
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
         calibrated.refuse_overwriting(&files).map_err(refused)?;
-        let found = probe_sync_trace::lateness(&calibrated, &settings).map_err(refused)?;
+        let found = probe_sync_analysis::lateness(&calibrated, &settings).map_err(refused)?;
         calibrated.warnings.extend(found.warnings.iter().cloned());
         if let Some(path) = &json {
             let document = serde_json::to_string_pretty(&found).map_err(|error| not_written(path, &error))?;

@@ -6,7 +6,7 @@ use probe_sync_formats::words::joined;
 
 /// The sentence, where there is any such device, by the names of those that have them; `so` says
 /// what follows from it.
-pub(crate) fn told(found: impl Iterator<Item = (String, BeforeLaunch)>, so: &str) -> Option<String> {
+pub fn told(found: impl Iterator<Item = (String, BeforeLaunch)>, so: &str) -> Option<String> {
     let early = found.filter(|(_, found)| found.count > 0);
     let all: Vec<String> = early
         .map(|(name, found)| format!("{name} ({}, by up to {})", found.count, span(found.most_ns as f64)))

@@ -13,7 +13,7 @@ use probe_sync_formats::{Error, FORMATS, is_kineto};
 
 /// Which files of a folder are meant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// Traces of all formats.
     Traces,
     /// Databases, however they are called.
@@ -22,18 +22,18 @@ pub(crate) enum Wanted {
 }
 
 /// What was found.
-pub(crate) struct Found {
+pub struct Found {
     /// In the order of what was named; those of a folder by name.
-    pub(crate) paths: Vec<PathBuf>,
+    pub paths: Vec<PathBuf>,
     /// For each folder a line.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// The traces that a request means: those that it names, else those of its run.
 ///
 /// # Errors
 /// There are none, or those of [`search`].
-pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
+pub fn of_request(request: &Request) -> Result<Found, Error> {
     match &request.clocks {
         _ if !request.traces.is_empty() => search(request, Wanted::Traces),
         ClockSource::Run(run) => {
@@ -54,7 +54,7 @@ pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
 /// # Errors
 /// A folder that cannot be listed, holds nothing that is wanted, too much, or folders too deep; a
 /// folder where the order of traces decides.
-pub(crate) fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> {
+pub fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> {
     let (mut paths, mut folders) = (Vec::new(), Vec::new());
     for path in &request.traces {
         if !path.is_dir() {

@@ -15,31 +15,28 @@ mod calibrated;
 mod check;
 mod chunk_options;
 pub mod clocks;
-mod collectives;
+pub mod collectives;
 mod convert;
 mod copies;
 mod counting;
-mod early_devices;
+pub mod early_devices;
 mod expected;
 mod filter;
-mod folders;
+pub mod folders;
 mod held_out;
-mod lateness;
 mod merge;
-mod nodes;
+pub mod nodes;
 mod omitted;
-mod one_clock;
+pub mod one_clock;
 mod outputs;
 mod paired;
 mod perfetto_tar;
 mod provenance;
-#[cfg(feature = "rocpd")]
-pub mod query;
 mod request;
 #[cfg(test)]
 mod same_events;
 mod step_names;
-mod window;
+pub mod window;
 
 pub use added_track::AddedTrack;
 pub use align::{AlignSettings, Aligned, Aligning, align};
@@ -51,13 +48,10 @@ pub use convert::{CollectiveFlows, ConvertReport, ConvertSettings, Converted, Ou
 pub use counting::AlignmentStats;
 pub use expected::{Expected, TraceOutput, TraceUse, bytes_expected};
 pub use filter::{FilterReport, FilterSettings, Kinds, Ranks, Steps};
-pub use lateness::{
-    ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, LateTrack, Lateness, OperationLine,
-    PathShare, RankLine, StepLine, Straggler, Unpaired, lateness, lost_ns,
-};
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};
 pub use omitted::{Omitted, OmittedEvents, OmittedTrace};
+pub use paired::pairing;
 pub use perfetto_tar::{TarMember, TarReport};
 pub use request::{ClockSource, OutputClock, Request};
 pub use step_names::{STEP_PATTERN, StepNames};

@@ -8,7 +8,7 @@ use probe_sync_formats::Error;
 
 /// What a refusal advises besides naming a source of clocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Otherwise {
+pub enum Otherwise {
     /// Nothing: a result on several clocks would be wrong.
     Nothing,
     /// The output may hold times as they are, if the caller says so.
@@ -20,7 +20,7 @@ pub(crate) enum Otherwise {
 /// # Errors
 /// [`Error::Request`] where no source of clocks was named, else [`Error::Nodes`]: names a trace
 /// that is not on the others' clock. `purpose` is what they are compared for.
-pub(crate) fn expect(calibrated: &Calibrated, purpose: &str, otherwise: Otherwise) -> Result<String, Error> {
+pub fn expect(calibrated: &Calibrated, purpose: &str, otherwise: Otherwise) -> Result<String, Error> {
     calibrated.common_clock().map_err(|reason| {
         let as_they_are = match otherwise {
             Otherwise::Nothing => "",

@@ -6,7 +6,7 @@ use crate::collectives::{MapTime, MatchOptions, Pairing};
 use crate::nodes::{self, NodeTrace};
 
 /// How the operations are paired of all traces that are of one process each.
-pub(crate) fn pairing(calibrated: &Calibrated) -> Pairing {
+pub fn pairing(calibrated: &Calibrated) -> Pairing {
     let single = || calibrated.traces.iter().filter(|of| !of.trace.facts.merged);
     // Without a map all may be on one clock already.
     let sigma_ns = if calibrated.common_clock().is_ok() { 0.0 } else { f64::INFINITY };

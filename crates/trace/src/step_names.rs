@@ -13,7 +13,7 @@ pub struct StepNames {
 
 impl StepNames {
     /// Returns the number of the step that an event of this name is.
-    pub(crate) fn number(&self, name: &str) -> Option<i64> {
+    pub fn number(&self, name: &str) -> Option<i64> {
         let captures = self.pattern.captures(name)?;
         captures.name("step").or(captures.get(1))?.as_str().parse().ok()
     }

@@ -88,12 +88,12 @@ impl Default for Window {
 
 /// Whether an event is wanted.
 #[inline]
-pub(crate) fn keeps([from, until]: [i64; 2], inclusive: bool, start: i64, end: i64) -> bool {
+pub fn keeps([from, until]: [i64; 2], inclusive: bool, start: i64, end: i64) -> bool {
     if inclusive { start >= from && end <= until } else { start <= until && end >= from }
 }
 
 /// The window in ns; none where everything is wanted.
-pub(crate) fn resolve(window: &Window, traces: &[CalibratedTrace]) -> Result<Option<[i64; 2]>, Error> {
+pub fn resolve(window: &Window, traces: &[CalibratedTrace]) -> Result<Option<[i64; 2]>, Error> {
     if window.start == Bound::Open && window.end == Bound::Open {
         return Ok(None);
     }

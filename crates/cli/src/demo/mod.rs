@@ -14,9 +14,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use probe_sync::{RunReport, Truth};
+use probe_sync_analysis::lateness;
 use probe_sync_files::NewFolders;
 use probe_sync_trace::{
-    AlignSettings, Calibrated, ClockSource, MergeSettings, Request, StepNames, align, calibrate, check, lateness, merge,
+    AlignSettings, Calibrated, ClockSource, MergeSettings, Request, StepNames, align, calibrate, check, merge,
 };
 
 use crate::output::{tell, write_whole};

@@ -10,7 +10,7 @@ use probe_sync_formats::model::{Picoseconds, TraceClock, TraceFacts};
 
 impl Calibrated {
     /// Returns the name of the clock that all traces are on, or says why there is none.
-    pub(crate) fn common_clock(&self) -> Result<String, String> {
+    pub fn common_clock(&self) -> Result<String, String> {
         let traces = &self.traces;
         let unknown: Vec<&CalibratedTrace> = traces.iter().filter(|of| of.map.is_none()).collect();
         let Some(first) = unknown.first() else { return Ok(self.timeline.clone()) };

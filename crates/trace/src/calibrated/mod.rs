@@ -34,7 +34,7 @@ pub struct Calibrated {
     /// What the collectives say about the clocks, where they were asked.
     pub collectives: Option<CollectiveOffsets>,
     /// The hosts of nodes, as the run recorded them.
-    pub(crate) hosts: BTreeMap<u32, String>,
+    pub hosts: BTreeMap<u32, String>,
     /// The caller named something that clocks are learnt from.
     pub(crate) has_source: bool,
     /// Files that were read beside the traces; no output may be one of them.
@@ -91,7 +91,7 @@ impl CalibratedTrace {
     /// Where the trace's times are on the reference clock, and how surely; None where its clock is
     /// not known. A trace that was aligned before is there already, as surely as it says; one that
     /// does not say it is known no better than not at all.
-    pub(crate) fn look(&self) -> Option<Box<MapTime<'_>>> {
+    pub fn look(&self) -> Option<Box<MapTime<'_>>> {
         match (&self.clock, &self.trace.facts.aligned_to) {
             (Some(clock), _) => Some(look(clock)),
             (None, Some(_)) => Some(as_is(self.trace.facts.aligned_sigma_ns.unwrap_or(f64::INFINITY))),
@@ -106,6 +106,6 @@ pub(crate) fn as_is(sigma_ns: f64) -> Box<MapTime<'static>> {
 }
 
 /// Times through a clock.
-pub(crate) fn look(clock: &NodeClock) -> Box<MapTime<'_>> {
+pub fn look(clock: &NodeClock) -> Box<MapTime<'_>> {
     Box::new(|time| clock.look(time))
 }

@@ -28,48 +28,50 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::check::{CheckOptions, check, instance_text};
+pub use self::check::instance_text;
+pub(crate) use self::check::{CheckOptions, check};
 pub use self::check::{CheckReport, Outcome};
 pub(crate) use self::communicators::{Process, Shared, join};
 pub use self::matching::Evidence;
-pub(crate) use self::matching::{MatchOptions, Matching, Operation, Order, Pairing, match_operations};
+pub use self::matching::{MatchOptions, Matching, Operation, Order, Pairing, match_operations};
 pub use self::offsets::{CollectiveOffsets, MAX_RATE_CHANGE_PPM};
 pub(crate) use self::offsets::{Half, OffsetOptions, from_collectives};
-pub(crate) use self::report::{brief, details, lay_out, span, table};
+pub(crate) use self::report::{brief, details, table};
+pub use self::report::{lay_out, span};
 
 use probe_sync_formats::model::parts::CollectiveParts;
 use probe_sync_formats::model::{GroupKey, MappedTime, Picoseconds, Steps};
 
 /// A time map: a time on the trace's timeline R to one on the common clock.
-pub(crate) type MapTime<'a> = dyn Fn(Picoseconds) -> MappedTime + 'a;
+pub type MapTime<'a> = dyn Fn(Picoseconds) -> MappedTime + 'a;
 
 /// What one node brings: its collectives, and the map under which they are looked at.
 #[derive(Copy, Clone)]
-pub(crate) struct NodeCollectives<'a> {
+pub struct NodeCollectives<'a> {
     /// What tells it from the others: its rank or number.
-    pub(crate) node: u32,
+    pub node: u32,
     /// The node whose clock it is on; ranks of one host share it.
-    pub(crate) clock: u32,
+    pub clock: u32,
     /// For people: the host's name.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// The rank in the job; the node's number where the trace does not say.
-    pub(crate) rank: Option<u32>,
+    pub rank: Option<u32>,
     /// Ranks in the job, where the trace says so.
-    pub(crate) world_size: Option<u32>,
+    pub world_size: Option<u32>,
     /// Every process group that the trace lists ([`probe_sync_formats::model::TraceFacts::groups`]).
-    pub(crate) groups: &'a [GroupKey],
+    pub groups: &'a [GroupKey],
     /// The parts.
-    pub(crate) parts: &'a CollectiveParts,
+    pub parts: &'a CollectiveParts,
     /// The numbered steps that the trace states.
-    pub(crate) steps: &'a Steps,
+    pub steps: &'a Steps,
     /// For [`check()`]: R → the common clock (raw: identity with standard deviation 0). For
     /// [`from_collectives`]: R → the node's own clock.
-    pub(crate) map: &'a MapTime<'a>,
+    pub map: &'a MapTime<'a>,
 }
 
 impl NodeCollectives<'_> {
     /// The rank in the job.
-    pub(crate) fn rank(&self) -> u32 {
+    pub fn rank(&self) -> u32 {
         self.rank.unwrap_or(self.node)
     }
 }

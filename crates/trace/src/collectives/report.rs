@@ -182,7 +182,7 @@ fn sentence(edge: &BrokenEdge, operation: &str) -> String {
 }
 
 /// A length of time with a unit that suits it.
-pub(crate) fn span(ns: f64) -> String {
+pub fn span(ns: f64) -> String {
     match ns.abs() {
         size if size >= 1e9 => format!("{:.3} s", ns / 1e9),
         size if size >= 1e6 => format!("{:.3} ms", ns / 1e6),
@@ -192,7 +192,7 @@ pub(crate) fn span(ns: f64) -> String {
 }
 
 /// Columns as wide as their widest cell; the first to the left, numbers to the right.
-pub(crate) fn lay_out<const N: usize>(text: &mut String, rows: &[[String; N]], keep: &[usize]) {
+pub fn lay_out<const N: usize>(text: &mut String, rows: &[[String; N]], keep: &[usize]) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = keep.iter().map(|&column| width(column)).collect();
     for row in rows {

@@ -30,7 +30,7 @@ pub use known::SettledBy;
 pub(crate) use known::{KnownNodes, host, same_host};
 use reading::read_all;
 use spans::Joined;
-pub(crate) use spans::of_ranks;
+pub use spans::of_ranks;
 pub use trace::NodeTrace;
 
 /// What the caller says of whose traces they are.
@@ -255,7 +255,7 @@ fn name(trace: &mut NodeTrace) {
 /// What the check needs of each rank, seen through the maps. Without any map all are seen as they
 /// are; where only some have one, the others are left out: nothing can be said of a clock that is
 /// not known.
-pub(crate) fn with_collectives<T>(
+pub fn with_collectives<T>(
     traces: &[&NodeTrace],
     maps: &[Option<Box<MapTime<'_>>>],
     judge: impl FnOnce(&[NodeCollectives<'_>]) -> T,

@@ -12,7 +12,7 @@ use probe_sync_formats::model::parts::{CollectiveParts, Spill};
 use probe_sync_formats::model::{GroupKey, Label, Picoseconds, Steps};
 
 /// The places of the traces of each rank, in the order of time.
-pub(crate) fn of_ranks(traces: &[&NodeTrace]) -> Vec<Vec<usize>> {
+pub fn of_ranks(traces: &[&NodeTrace]) -> Vec<Vec<usize>> {
     let mut places: BTreeMap<u32, usize> = BTreeMap::new();
     let mut ranks: Vec<Vec<usize>> = Vec::new();
     for (place, trace) in traces.iter().enumerate() {

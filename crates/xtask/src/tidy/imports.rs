@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 28] = [
+const MAY_IMPORT: [(&str, &[&str]); 29] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -126,12 +126,21 @@ const MAY_IMPORT: [(&str, &[&str]); 28] = [
             "probe-sync-time",
             "probe-sync-files",
             "probe-sync-estimate",
-            "probe-sync-sys",
             "probe-sync-formats",
             "probe-sync-writers",
+            "probe-sync-otf2",
+        ],
+    ),
+    (
+        "probe-sync-analysis",
+        &[
+            "probe-sync-files",
+            "probe-sync-estimate",
+            "probe-sync-sys",
+            "probe-sync-formats",
+            "probe-sync-trace",
             "probe-sync-lateness",
             "probe-sync-rocpd",
-            "probe-sync-otf2",
         ],
     ),
     (

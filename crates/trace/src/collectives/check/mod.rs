@@ -424,7 +424,7 @@ fn trim(report: &mut CheckReport, listed_max: usize) {
 }
 
 /// Which instance an operation is, in words.
-pub(crate) fn instance_text(instance: &Instance, operation: &Operation<'_>) -> String {
+pub fn instance_text(instance: &Instance, operation: &Operation<'_>) -> String {
     match instance {
         Instance::Hlo { module, .. } => {
             let turn = if operation.turn > 0 { format!(", turn {}", operation.turn) } else { String::new() };

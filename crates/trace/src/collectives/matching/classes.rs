@@ -18,7 +18,7 @@ use probe_sync_formats::model::{CollectiveKind, Device, GroupKey, Instance, Repl
 /// How the parts are paired of which only the order is known: learnt once, with clocks as well as
 /// they are known, and used under any time map.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pairing {
+pub struct Pairing {
     plans: BTreeMap<BucketKey, Plan>,
     proofs: Vec<Proof>,
 }
@@ -59,7 +59,7 @@ struct Members<'a> {
 impl Pairing {
     /// Learns it from all parts. Where the clocks are not known, the maps say nothing of nodes on
     /// different ones.
-    pub(crate) fn new(nodes: &[NodeCollectives<'_>], options: MatchOptions, clocks_known: bool) -> Self {
+    pub fn new(nodes: &[NodeCollectives<'_>], options: MatchOptions, clocks_known: bool) -> Self {
         let groups = Groups::new(nodes);
         let mut found = Self::default();
         let mut classes: BTreeMap<ClassKey, Members<'_>> = BTreeMap::new();
@@ -92,7 +92,7 @@ impl Pairing {
     }
 
     /// By what the order of how many pairs of traces is known, in words.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         let count = |is: fn(&Proof) -> bool| self.proofs.iter().filter(|proof| is(proof)).count();
         let margin = |proof: &Proof| if let Proof::Pattern(margin) = proof { Some(*margin) } else { None };
         let least = self.proofs.iter().filter_map(margin).fold(f64::INFINITY, f64::min);
@@ -121,17 +121,17 @@ impl Pairing {
 
     /// Whether some operations were paired though no pairing holds on the clocks: one of these is
     /// wrong.
-    pub(crate) fn is_refuted(&self) -> bool {
+    pub fn is_refuted(&self) -> bool {
         self.proofs.contains(&Proof::LeastBroken)
     }
 
     /// Whether only times told how some operations are paired.
-    pub(crate) fn is_by_times(&self) -> bool {
+    pub fn is_by_times(&self) -> bool {
         self.proofs.contains(&Proof::Times)
     }
 
     /// Whether it pairs the same operations as another.
-    pub(crate) fn pairs_as(&self, other: &Self) -> bool {
+    pub fn pairs_as(&self, other: &Self) -> bool {
         self.plans == other.plans
     }
 

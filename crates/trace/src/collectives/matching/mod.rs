@@ -43,13 +43,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::bucket::{Bucket, Key, Lanes, buckets};
-pub(crate) use self::classes::Pairing;
+pub use self::classes::Pairing;
 use self::classes::Plan;
 pub use self::operation::Evidence;
-pub(crate) use self::operation::{Operation, Order, Part};
+pub use self::operation::{Operation, Order, Part};
 use self::operation::{one_node, places, same_node};
 use self::replicas::Rule;
-pub(crate) use self::rules::MatchOptions;
+pub use self::rules::MatchOptions;
 use self::rules::{is_ordered, members, membership};
 use super::NodeCollectives;
 use probe_sync_formats::model::{CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
@@ -71,7 +71,7 @@ pub struct Ambiguous {
 /// What came out of matching beside the operations; each part that came in is in an operation or in
 /// exactly one of the counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Matching {
+pub struct Matching {
     /// Operations with parts on at least two nodes.
     pub operations: usize,
     /// What stays without a verdict.
@@ -86,7 +86,7 @@ pub(crate) struct Matching {
 
 /// Groups the parts of all nodes into operations and hands over each, in order of label, number and
 /// turn.
-pub(crate) fn match_operations<'a>(
+pub fn match_operations<'a>(
     nodes: &'a [NodeCollectives<'a>],
     pairing: &Pairing,
     options: MatchOptions,

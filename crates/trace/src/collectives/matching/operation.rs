@@ -19,7 +19,7 @@ pub enum Evidence {
 
 /// One part of an operation.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct Part<'a> {
+pub struct Part<'a> {
     /// Place in the list of nodes.
     pub node: usize,
     /// What it is.
@@ -36,7 +36,7 @@ pub(crate) struct Part<'a> {
 
 /// What must follow what; nodes by their place in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// Every end follows every start.
     AllToAll,
     /// Every end follows the start of this node.
@@ -57,7 +57,7 @@ pub(crate) enum Order {
 
 /// The parts of one operation, on at least two nodes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Operation<'a> {
+pub struct Operation<'a> {
     /// What follows what.
     pub order: Order,
     /// Why the parts belong together.

@@ -5,7 +5,7 @@ use probe_sync_formats::model::{CollectiveKind, GroupKey};
 
 /// How cautious matching is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MatchOptions {
+pub struct MatchOptions {
     /// Pair all-reduces that name no group by counts, though several groups may exist.
     pub reductions_by_count: bool,
     /// Parts of one execution or number that are held at once.

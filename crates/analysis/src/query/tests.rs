@@ -8,7 +8,7 @@ use probe_sync_rocpd::schema::{self, Version};
 use rusqlite::Connection;
 
 use super::{Query, QuerySettings, RowSink, Value as Cell};
-use crate::Request;
+use probe_sync_trace::Request;
 
 /// A database of one process without events; `settings` are run before the first table.
 fn made(path: &Path, settings: &str) -> Connection {

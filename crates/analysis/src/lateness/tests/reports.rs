@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
+use crate::lateness;
+use probe_sync_trace::{
     AlignSettings, ClockSource, ConvertSettings, MergeSettings, Output, OutputKind, Request, StepNames, align,
-    calibrate, check, convert, lateness, merge,
+    calibrate, check, convert, merge,
 };
 use probe_sync_writers::OutputFormat;
 

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Calibrated, ClockSource, Lateness, Outcome, Request, StepNames, calibrate, check, lateness};
+use crate::{Lateness, lateness};
+use probe_sync_trace::{Calibrated, ClockSource, Outcome, Request, StepNames, calibrate, check};
 
 fn read(set: &str) -> (Calibrated, Lateness) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/gpu").join(set);

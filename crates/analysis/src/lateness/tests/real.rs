@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::{Calibrated, ClockSource, Lateness, Request, StepNames, calibrate, lateness};
+use crate::{Lateness, lateness};
 use probe_sync_formats::model::{CollectiveEvent, CollectiveKind, Instance, Picoseconds};
 use probe_sync_formats::testing::{Exact, folder};
+use probe_sync_trace::{Calibrated, ClockSource, Request, StepNames, calibrate};
 
 fn traces(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use probe_sync_lateness::operation::{Arrival, DEVIATIONS, Judged, Waits, median};
 
-use crate::collectives::Evidence;
+use probe_sync_trace::collectives::Evidence;
 
 /// An operation that is held.
 #[derive(Clone, Debug)]

@@ -5,11 +5,11 @@
 
 use super::lateness;
 use super::report::{LateInstance, Lateness};
-use crate::added_track::AddedTrack;
-use crate::calibrated::Calibrated;
-use crate::step_names::StepNames;
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind, Value};
+use probe_sync_trace::AddedTrack;
+use probe_sync_trace::Calibrated;
+use probe_sync_trace::StepNames;
 
 /// Adds the track to a merged file.
 #[derive(Clone, Debug)]

@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use crate::{Lateness, Request, StepNames, calibrate, lateness};
+use crate::{Lateness, lateness};
+use probe_sync_trace::{Request, StepNames, calibrate};
 
 /// An all-reduce of a group in these ranks, with a number, which begins and ends at these times,
 /// µs.

@@ -23,9 +23,9 @@ use rusqlite::types::ValueRef;
 use super::blocks::{Block, Cell, Lookups};
 use super::pool::{Failure, Pool};
 use super::tables::{ADDED, OfProcess, Table};
-use crate::window::keeps;
 use probe_sync_formats::Error;
 use probe_sync_formats::rocpd::aligned;
+use probe_sync_trace::window::keeps;
 
 /// A table over all processes.
 pub(super) struct Source {

@@ -13,9 +13,9 @@ use super::ranks::Ranks;
 use super::report::{HostLine, LateInstance, Lateness, RankLine, SCHEMA, Straggler};
 use super::text::short;
 use super::verdict::{Chance, Recurrent, Unit, by_loss, recurrent};
-use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::collectives::Matching;
 use probe_sync_formats::words::joined;
+use probe_sync_trace::collectives::Matching;
+use probe_sync_trace::{Calibrated, CalibratedTrace};
 
 /// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in
 /// order of time.

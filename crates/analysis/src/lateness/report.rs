@@ -4,11 +4,11 @@
 
 use probe_sync_lateness::operation::{Class, LateIn};
 
-use crate::omitted::Omitted;
+use probe_sync_trace::Omitted;
 use serde::Serialize;
 
 use super::history::CriticalPath;
-use crate::collectives::Evidence;
+use probe_sync_trace::collectives::Evidence;
 
 /// Who was late in a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -14,7 +14,7 @@ use probe_sync_lateness::operation::{Arrival, Class, ClockError, Judged, LateIn,
 
 use super::history::{Held, History};
 use super::waits::waits_of;
-use crate::collectives::{Evidence, Order};
+use probe_sync_trace::collectives::{Evidence, Order};
 
 /// Arrival of a rank, µs, with σ of its own clock; the operation ends for all at `end`.
 fn arrivals(starts_us: &[i64], sigma_us: f64, end_us: i64) -> Vec<Arrival> {

@@ -25,11 +25,11 @@ use super::one::One;
 use super::pool::Pool;
 use super::tables::Process;
 use super::{Query, Value};
-use crate::window::keeps;
 use probe_sync_formats::Error;
 use probe_sync_formats::rocpd::aligned;
 use probe_sync_formats::words::is_formula;
 use probe_sync_formats::{Stages, in_order};
+use probe_sync_trace::window::keeps;
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -7,7 +7,7 @@ use probe_sync_lateness::operation::Arrival;
 
 use super::history::Held;
 use super::report::{ArrivalLine, LateInstance};
-use crate::calibrated::{Calibrated, CalibratedTrace};
+use probe_sync_trace::{Calibrated, CalibratedTrace};
 
 /// Numbers and hosts of the ranks.
 pub(super) struct Ranks {

@@ -13,7 +13,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::Draws;
-use crate::{Calibrated, ClockSource, Request, StepNames, calibrate, check, lateness};
+use crate::lateness;
+use probe_sync_trace::{Calibrated, ClockSource, Request, StepNames, calibrate, check};
 
 /// An operation: its group, its members, and when each began and ended it, ns of truth.
 struct Done {

@@ -1,8 +1,8 @@
 //! The ranks that were late to the collective operations of a job, by how much, and how certain
 //! this is.
 //!
-//! It uses the maps and the pairing of [`check()`](crate::check()), after
-//! [`calibrate()`](crate::calibrate()). `context` reads the steps and launches of the traces,
+//! It uses the maps and the pairing of [`check()`](probe_sync_trace::check()), after
+//! [`calibrate()`](probe_sync_trace::calibrate()). `context` reads the steps and launches of the traces,
 //! `operation` judges each operation, `history` connects them, `verdict` names the stragglers, and
 //! `summary` builds the [`Lateness`], which `text` and `csv` print and `marks` turns into a track.
 //! Everything except `context` is pure.
@@ -74,15 +74,16 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
-use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::collectives::{MapTime, MatchOptions, match_operations};
-use crate::nodes;
-use crate::one_clock::{self, Otherwise};
-use crate::paired::pairing;
-use crate::step_names::StepNames;
 use context::Context;
 use gather::Gatherer;
 use probe_sync_formats::Error;
+use probe_sync_trace::StepNames;
+use probe_sync_trace::collectives::{MapTime, MatchOptions, match_operations};
+use probe_sync_trace::nodes;
+use probe_sync_trace::one_clock;
+use probe_sync_trace::one_clock::Otherwise;
+use probe_sync_trace::pairing;
+use probe_sync_trace::{Calibrated, CalibratedTrace};
 
 pub use history::{CriticalPath, PathShare};
 pub use lines::lost_ns;

@@ -4,10 +4,9 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::{
-    AlignSettings, Calibrated, ClockSource, Lateness, Outcome, Request, StepNames, align, calibrate, check, lateness,
-};
+use crate::{Lateness, lateness};
 use probe_sync_formats::Error;
+use probe_sync_trace::{AlignSettings, Calibrated, ClockSource, Outcome, Request, StepNames, align, calibrate, check};
 
 /// A job whose ranks add something up once in each step of 20 ms.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use probe_sync_lateness::operation::{Arrival, Waits};
 
-use crate::collectives::Order;
+use probe_sync_trace::collectives::Order;
 
 /// Returns who waits for whom in an operation whose arrivals are in order of rank.
 pub(super) fn waits_of(order: &Order, arrivals: &[Arrival]) -> Waits {

@@ -31,16 +31,18 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
 
-use crate::calibrate::calibrate;
-use crate::calibrated::Calibrated;
-use crate::folders::{self, Wanted};
-use crate::one_clock::{self, Otherwise};
-use crate::request::{ClockSource, Request};
-use crate::window::Window;
-use crate::window::resolve;
 use pool::{Failure, Pool};
 use probe_sync_formats::Error;
 use probe_sync_formats::model::TraceFacts;
+use probe_sync_trace::Calibrated;
+use probe_sync_trace::Window;
+use probe_sync_trace::calibrate;
+use probe_sync_trace::folders;
+use probe_sync_trace::folders::Wanted;
+use probe_sync_trace::one_clock;
+use probe_sync_trace::one_clock::Otherwise;
+use probe_sync_trace::window::resolve;
+use probe_sync_trace::{ClockSource, Request};
 use tables::{Process, Table, Tables};
 
 pub use csv::CsvFile;
@@ -143,7 +145,7 @@ impl Query {
     /// folders stand for the databases in them.
     ///
     /// # Errors
-    /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a
+    /// Those of [`calibrate()`](probe_sync_trace::calibrate()); a trace that is no database of rocprofv3; a
     /// clock that is not known while there is a window and `own_clocks` is not set; two files of
     /// one process; files whose schemas differ in their major number.
     pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {

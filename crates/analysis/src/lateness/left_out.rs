@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::context::StepSpans;
 use super::report::{LateInstance, Unpaired};
-use crate::calibrated::Calibrated;
-use crate::collectives::{Matching, span};
+use probe_sync_trace::Calibrated;
+use probe_sync_trace::collectives::{Matching, span};
 
 /// What is in no operation, with what would change that.
 pub(super) fn unpaired(calibrated: &Calibrated, matching: &Matching) -> Unpaired {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use probe_sync_estimate::series::TimeMap;
 
-use crate::calibrated::{Calibrated, CalibratedTrace};
-use crate::nodes::NodeTrace;
 use probe_sync_formats::Error;
 use probe_sync_formats::Rocpd;
 use probe_sync_formats::TraceFormat;
 use probe_sync_formats::rocpd::{Affinities, DatabaseFile, Part};
+use probe_sync_trace::NodeTrace;
+use probe_sync_trace::{Calibrated, CalibratedTrace};
 
 /// Everything that can be asked.
 pub(super) struct Tables {
