@@ -9,15 +9,14 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use probe_sync_analysis::query;
-use probe_sync_analysis::query::{CsvSettings, Query, QuerySettings, RowSink};
+use probe_sync_alignment::Request;
+use probe_sync_analysis::query::{self, CsvSettings, Query, QuerySettings, RowSink};
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
 use probe_sync_formats::protobuf::{Fields, Value as Wire};
 use probe_sync_rocpd::writer::{
     Argument, Journal, Links, Process as Recorder, Region, Settings, ThreadRecorder, Writer,
 };
-use probe_sync_trace::Request;
 use probe_sync_writers::{Meta, OutputFormat, WriteReport};
 
 use crate::files::{with_directory, write};

@@ -4,14 +4,14 @@
 
 use std::path::PathBuf;
 
+use probe_sync_alignment::{
+    Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, OutputKind,
+    TraceOutput, TraceUse, convert,
+};
 #[cfg(feature = "rocpd")]
 use probe_sync_analysis::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_formats::AgentIndex;
 use probe_sync_formats::words::counted;
-use probe_sync_trace::{
-    Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, OutputKind,
-    TraceOutput, TraceUse, convert,
-};
 use probe_sync_writers::OutputFormat;
 
 use crate::documents::{self, CsvFile};

@@ -1,7 +1,7 @@
 //! The flags of `merge` that select which parts of the traces go into the file.
 
 use clap::Args;
-use probe_sync_trace::{Bound, FilterSettings, Kinds, Ranks, StepNames, Steps};
+use probe_sync_alignment::{Bound, FilterSettings, Kinds, Ranks, StepNames, Steps};
 
 use crate::output::Usage;
 

@@ -1,13 +1,13 @@
 //! `report`, which renders a run as one page of HTML; the same page is written at the end of a run.
 //!
-//! With traces, the page includes the analysis of the crate `trace`.
+//! With traces, the page includes the analysis of the crate `analysis`.
 
 use std::path::Path;
 
+use probe_sync_alignment::{Calibrated, ClockSource, Request, StepNames, check};
 use probe_sync_analysis::lateness;
 use probe_sync_files::no_more_open_than;
 use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_end};
-use probe_sync_trace::{Calibrated, ClockSource, Request, StepNames, check};
 
 use crate::args::ReportArgs;
 use crate::documents;

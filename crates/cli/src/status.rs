@@ -179,8 +179,8 @@ mod tests {
             anyhow::Error::from(gone()).context("--scenario f").context(Usage),
             "--scenario f: gone (see probe_sync --help)",
         );
-        let request = probe_sync_trace::Request { traces: vec!["no/such/file".into()], ..Default::default() };
-        let text = told(&probe_sync_trace::calibrate(&request).expect_err("no file").into());
+        let request = probe_sync_alignment::Request { traces: vec!["no/such/file".into()], ..Default::default() };
+        let text = told(&probe_sync_alignment::calibrate(&request).expect_err("no file").into());
         assert_eq!(text.matches("No such file").count(), 1, "{text}");
         let nested: Result<(), _> = Err(gone()).context("one").context("two");
         check(nested.expect_err("an error"), "two: one: gone");

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, ArgGroup, Args};
-use probe_sync_trace::{Bound, MAX_RATE_CHANGE_PPM, StepNames, Window};
+use probe_sync_alignment::{Bound, MAX_RATE_CHANGE_PPM, StepNames, Window};
 
 use crate::cpu_clock::{CLOCKS, CpuClockArgs};
 use crate::filter_args::FilterArgs;
@@ -323,7 +323,7 @@ pub struct StragglersArgs {
 pub struct StepArgs {
     /// Regular expression for events that are steps of the program; its group named step (or else
     /// its first group) is the step number
-    #[arg(long, value_name = "REGEX", default_value = probe_sync_trace::STEP_PATTERN)]
+    #[arg(long, value_name = "REGEX", default_value = probe_sync_alignment::STEP_PATTERN)]
     pub step_name: String,
 }
 

@@ -1,17 +1,17 @@
 //! `align`, `merge` and `check`, which turn arguments into a library request and print its results
 //! as text.
 //!
-//! All three learn the clocks in the same way (`probe_sync_trace::calibrate`).
+//! All three learn the clocks in the same way (`probe_sync_alignment::calibrate`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probe_sync_analysis::LateTrack;
-use probe_sync_formats::{Error, PlaneLayout};
-use probe_sync_trace::{
+use probe_sync_alignment::{
     AddedTrack, AlignSettings, Bound, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock, Ranks,
     Request, TraceOutput, TraceUse, Verdict, align, check, merge,
 };
+use probe_sync_analysis::LateTrack;
+use probe_sync_formats::{Error, PlaneLayout};
 
 use crate::documents::{self, AlignedTrace};
 use crate::output::{Usage, refuse_trace};
@@ -180,7 +180,7 @@ pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Cal
 /// Calls the library. A trace that cannot be read refuses all, unless it may be left out: the
 /// message says how.
 pub(crate) fn calibrated(request: &Request) -> anyhow::Result<Calibrated> {
-    probe_sync_trace::calibrate(request).map_err(|error| {
+    probe_sync_alignment::calibrate(request).map_err(|error| {
         let path = match &error {
             Error::Io { path, .. } | Error::Malformed { path, .. } | Error::Database { path, .. } => path,
             _ => return error.into(),

@@ -9,6 +9,7 @@ mod support;
 use std::path::Path;
 
 use probe_sync_formats::{FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, TraceFormat};
+
 use support::{Bench, Outcome};
 
 fn main() -> Outcome<()> {

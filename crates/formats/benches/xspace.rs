@@ -8,6 +8,7 @@ mod support;
 
 use probe_sync_formats::XSpace;
 use probe_sync_formats::protobuf::{Fields, Value, put_bytes, put_number};
+
 use support::{Bench, Outcome};
 
 fn main() -> Outcome<()> {

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
-use probe_sync_analysis::LateTrack;
-use probe_sync_files::{Draft, NewFolders};
-use probe_sync_formats::PlaneLayout;
-use probe_sync_trace::{
+use probe_sync_alignment::{
     AddedTrack, AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings,
     Kinds, MergeSettings, OutputClock, Request, StepNames, Verdict,
 };
+use probe_sync_analysis::LateTrack;
+use probe_sync_files::{Draft, NewFolders};
+use probe_sync_formats::PlaneLayout;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ pub fn align(
         let calibrated = calibrate(&request)?;
         let mut written = Vec::new();
         let all = calibrated.traces.len() as f64;
-        for aligned in probe_sync_trace::align(&calibrated, &output, settings).map_err(refused)? {
+        for aligned in probe_sync_alignment::align(&calibrated, &output, settings).map_err(refused)? {
             let aligned = aligned.map_err(refused)?;
             written.push(row(aligned.calibrated, Some(&aligned.output), &aligned.stats));
             worker.share(written.len() as f64 / all);
@@ -139,7 +139,7 @@ pub fn merge(
     let request = asked.request(vec![output.clone()])?;
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
-        let report = probe_sync_trace::merge(&calibrated, &output, settings).map_err(refused)?;
+        let report = probe_sync_alignment::merge(&calibrated, &output, settings).map_err(refused)?;
         calibrated.notes.extend(report.notes);
         let rows = report.written.iter().zip(&report.traces);
         let rows: Vec<Value> = rows.map(|(place, stats)| row(&calibrated.traces[*place], None, stats)).collect();
@@ -163,7 +163,7 @@ pub fn check(py: Python<'_>, asked: Asked, report: Option<PathBuf>) -> PyResult<
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let calibrated = calibrate(&request)?;
         if let Some(report) = &report {
-            probe_sync_trace::check(&calibrated).write(report).map_err(refused)?;
+            probe_sync_alignment::check(&calibrated).write(report).map_err(refused)?;
         }
         Ok(result(&calibrated, &json!({}), true))
     })?;
@@ -334,7 +334,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn calibrate(request: &Request) -> Result<Calibrated, Failure> {
-    probe_sync_trace::calibrate(request).map_err(refused)
+    probe_sync_alignment::calibrate(request).map_err(refused)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -350,7 +350,7 @@ fn row(calibrated: &CalibratedTrace, output: Option<&PathBuf>, stats: &Alignment
 
 /// What all of them have, with what is `own` to one; with the verdict where it is wanted.
 fn result(calibrated: &Calibrated, own: &Value, validate: bool) -> String {
-    let verdict = validate.then(|| judged(&probe_sync_trace::check(calibrated)));
+    let verdict = validate.then(|| judged(&probe_sync_alignment::check(calibrated)));
     let notes = calibrated.traces.iter().flat_map(|calibrated| {
         let path = calibrated.trace.path.display().to_string();
         calibrated.notes.iter().map(move |note| format!("{path}: {note}"))

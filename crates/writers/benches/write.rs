@@ -9,8 +9,7 @@
 
 use std::time::Instant;
 
-use probe_sync_formats::chunk::Sorter;
-use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind};
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, Sorter, StringId, Track, TrackId, TrackKind};
 use probe_sync_writers::{Meta, OutputFormat};
 
 fn main() {

@@ -12,16 +12,15 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use foldhash::fast::FixedState;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::order::{Row, in_order};
+use probe_sync_formats::chunk::{Chunk, Flow, FlowEnd, StringId, Track, TrackId, TrackKind};
 
 use super::flows::Waiting;
 use super::json::{Large, put_args, put_float, put_integer, put_microseconds, put_text};
 use super::lanes::{Lanes, Place};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::StringId;
-use probe_sync_formats::chunk::order::{Row, in_order};
-use probe_sync_formats::chunk::{Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
 
 /// A trace in the making.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use probe_sync_files::AtomicFile;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::Chunk;
 
 use super::machine::Machine;
 use super::report::{Meta, WriteReport};
 use super::{OutputFormat, TraceWriter, open};
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::Chunk;
 
 /// A file that is being written; dropped before the end it leaves nothing.
 #[derive(Debug)]

@@ -12,6 +12,10 @@
 
 use std::io::Write;
 
+use probe_sync_formats::chunk::order::{Row, in_order};
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
+use probe_sync_formats::{Error, quarter_before_ns};
+
 use super::flows::Waiting;
 use super::json::{Large, put_args, put_float, put_integer, put_microseconds, put_text};
 use super::kineto_categories::{Categories, Category};
@@ -20,10 +24,6 @@ use super::kineto_rows::{RowKind, Rows};
 use super::lanes::{Lanes, Place};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::order::{Row, in_order};
-use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
-use probe_sync_formats::quarter_before_ns;
 
 /// A trace in the making.
 #[derive(Debug)]

@@ -5,8 +5,7 @@
 //! `KERNEL_DISPATCH`), from a recorder (`function`, `runtime`) and from formats without categories.
 //! Other categories stay unchanged. It does not use event names.
 
-use probe_sync_formats::chunk::Chunk;
-use probe_sync_formats::chunk::StringId;
+use probe_sync_formats::chunk::{Chunk, StringId};
 
 /// A category as it is written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@
 //! `merge` expect small ones. If there are many flows, waiting ends and numbers are forgotten,
 //! oldest first, which bounds the memory; an end that arrives later then belongs to a new flow.
 
-use super::remembered::Remembered;
 use probe_sync_formats::chunk::FlowEnd;
+
+use super::remembered::Remembered;
 
 /// One end of a flow, on its slice.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@
 use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
+use probe_sync_formats::chunk::{Track, TrackId, TrackKind};
 
 use super::xspace_planes::trailing_number;
-use probe_sync_formats::chunk::{Track, TrackId, TrackKind};
 
 /// What is kept of a track.
 #[derive(Clone, Debug)]

@@ -2,10 +2,10 @@
 //! [`TraceWriter::write`] → [`TraceWriter::finish`].
 //!
 //! Readers ([`TraceFormat::read_chunks`](probe_sync_formats::TraceFormat::read_chunks)) supply
-//! chunks in file order, [`Sorter`](probe_sync_formats::chunk::Sorter) sorts them by time in bounded
-//! memory, and any number of writers take each chunk. A writer is pure except for its output, which
-//! is anything that accepts bytes. Memory is bounded by the chunk and by the number of tracks.
-//! Only [`TraceFile`] opens files.
+//! chunks in file order, [`Sorter`](probe_sync_formats::chunk::Sorter) sorts them by time in
+//! bounded memory, and any number of writers take each chunk. A writer is pure except for its
+//! output, which is anything that accepts bytes. Memory is bounded by the chunk and by the number
+//! of tracks. Only [`TraceFile`] opens files.
 //!
 //! The formats are Perfetto, Chrome's JSON, Kineto and XSpace, and OTF2 with the feature `otf2`.
 //! Rewriting a trace within its own format is the task of `formats`, not of this crate. It uses
@@ -90,15 +90,13 @@ enum Format<W> {
 ///
 /// let mut chunk = Chunk::default();
 /// let process = Process { pid: 4711, host: "gpu-07".into(), rank: Some(3), ..Process::default() };
-/// chunk.tracks.push(Track { parent: None, kind: TrackKind::Process(process), name: "train".into() });
-/// chunk.tracks.push(Track { parent: Some(TrackId(0)), kind: TrackKind::Thread { tid: 4711 }, name: "main".into() });
-/// let (name, category) = (chunk.strings.intern("all_reduce"), chunk.strings.intern("nccl"));
-/// chunk.slices.track.push(TrackId(1));
+/// chunk.tracks.push(Track { parent: None, kind: TrackKind::Process(process), name: "train".into()
+/// }); chunk.tracks.push(Track { parent: Some(TrackId(0)), kind: TrackKind::Thread { tid: 4711 },
+/// name: "main".into() }); let (name, category) = (chunk.strings.intern("all_reduce"),
+/// chunk.strings.intern("nccl")); chunk.slices.track.push(TrackId(1));
 /// chunk.slices.start_ns.push(1_795_187_183_203_286_272);
-/// chunk.slices.end_ns.push(1_795_187_183_203_291_272);
-/// chunk.slices.name.push(name);
-/// chunk.slices.category.push(category);
-/// chunk.slices.flow.push(Flow::default());
+/// chunk.slices.end_ns.push(1_795_187_183_203_291_272); chunk.slices.name.push(name);
+/// chunk.slices.category.push(category); chunk.slices.flow.push(Flow::default());
 /// chunk.slices.args.push(ArgRange::default());
 ///
 /// let mut writer = probe_sync_writers::open(OutputFormat::Perfetto, Vec::new(), &Meta::default());
@@ -136,7 +134,8 @@ impl<W: Write> TraceWriter<W> {
     /// the trace, as at the beginning. Tracks are of the machine that they were declared on.
     ///
     /// # Errors
-    /// [`Error::Chunk`]: only Perfetto's format has machines; number 0 is not one with a clock of its own. [`Error::Sink`].
+    /// [`Error::Chunk`]: only Perfetto's format has machines; number 0 is not one with a clock of
+    /// its own. [`Error::Sink`].
     pub fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
         let refuse = |problem: &str| Err(Error::Chunk { problem: problem.to_owned() });
         match &mut self.0 {

@@ -14,6 +14,11 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use foldhash::fast::FixedState;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::order::{Row, in_order};
+use probe_sync_formats::chunk::{Chunk, Flow, Track, TrackId, TrackKind};
+use probe_sync_formats::perfetto::fields as field;
+use probe_sync_formats::protobuf::{put_bytes, put_number};
 
 use super::flows::Waiting;
 use super::lanes::{Lanes, Place};
@@ -21,11 +26,6 @@ use super::machine::Machine;
 use super::perfetto_sequence::{Event, Sequence};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::order::{Row, in_order};
-use probe_sync_formats::chunk::{Chunk, Flow, Track, TrackId, TrackKind};
-use probe_sync_formats::perfetto::fields as field;
-use probe_sync_formats::protobuf::{put_bytes, put_number};
 
 /// A trace in the making.
 #[derive(Debug)]

@@ -10,10 +10,11 @@
 //! offset moves times back; it waits for a gap between events longer than that, because otherwise a
 //! slice could begin before the end of the previous one. It does not change times.
 
-use super::machine::Machine;
 use probe_sync_formats::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use probe_sync_formats::perfetto::fields as field;
 use probe_sync_formats::protobuf::{put_bytes, put_number};
+
+use super::machine::Machine;
 
 /// What was stated of a machine's clock.
 #[derive(Debug)]

@@ -7,14 +7,13 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, StringId, Value};
+use probe_sync_formats::perfetto::fields as field;
+use probe_sync_formats::protobuf::{put_bytes, put_number, put_varint};
 
 use super::machine::Machine;
 use super::perfetto_clock::{self, MachineClock};
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::StringId;
-use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Value};
-use probe_sync_formats::perfetto::fields as field;
-use probe_sync_formats::protobuf::{put_bytes, put_number, put_varint};
 
 /// One event with a name.
 pub(super) struct Event {

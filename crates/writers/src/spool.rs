@@ -10,9 +10,10 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use super::sink::Sink;
 use probe_sync_formats::Error;
 use probe_sync_formats::model::parts::nameless;
+
+use super::sink::Sink;
 
 /// Streams by number, from 0 on.
 #[derive(Debug)]

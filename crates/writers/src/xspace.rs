@@ -14,6 +14,11 @@
 
 use std::io::Write;
 
+use probe_sync_formats::chunk::order::{Row, in_order};
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value};
+use probe_sync_formats::protobuf::{put_bytes, put_number, put_varint, varint_width};
+use probe_sync_formats::{ALIGNED_PLANE, ALIGNED_TO, Error};
+
 use super::flows::Waiting;
 use super::lanes::{Lanes, Place};
 use super::remembered::Remembered;
@@ -23,12 +28,6 @@ use super::spool::Spool;
 use super::xspace_fields::{event, line, metadata, plane, space, stat};
 use super::xspace_names::{Named, Names};
 use super::xspace_planes::Planes;
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::StringId;
-use probe_sync_formats::chunk::order::{Row, in_order};
-use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, TrackId, Value};
-use probe_sync_formats::protobuf::{put_bytes, put_number, put_varint, varint_width};
-use probe_sync_formats::{ALIGNED_PLANE, ALIGNED_TO};
 
 /// A trace in the making.
 #[derive(Debug)]

@@ -9,11 +9,11 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use probe_sync_formats::Error;
+use probe_sync_formats::protobuf::{put_bytes, put_number};
 
 use super::spool::Spool;
 use super::xspace_fields::{metadata, plane};
-use probe_sync_formats::Error;
-use probe_sync_formats::protobuf::{put_bytes, put_number};
 
 /// Whose names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]

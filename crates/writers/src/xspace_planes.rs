@@ -9,10 +9,10 @@
 use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
+use probe_sync_formats::chunk::{Process, Track, TrackId, TrackKind};
 
 use super::spool::Spool;
 use super::xspace_names::PlaneNames;
-use probe_sync_formats::chunk::{Process, Track, TrackId, TrackKind};
 
 /// A plane.
 #[derive(Debug)]

@@ -10,13 +10,10 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use probe_sync_formats::ChunkOptions;
-use probe_sync_formats::Error;
+use probe_sync_alignment::{CalibratedTrace, StepNames};
 use probe_sync_formats::chunk::{Chunk, FlowEnd, Value};
 use probe_sync_formats::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, nearest_ns};
-use probe_sync_formats::workers;
-use probe_sync_trace::CalibratedTrace;
-use probe_sync_trace::StepNames;
+use probe_sync_formats::{ChunkOptions, Error, workers};
 
 /// Number → first start and last end on the reference clock, ns.
 pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;

@@ -5,8 +5,9 @@
 
 use std::io::{self, Write};
 
-use super::report::Lateness;
 use probe_sync_formats::words::is_formula;
+
+use super::report::Lateness;
 
 impl Lateness {
     /// Writes all rows. A cell that is not known is empty; a text that a spreadsheet could take for

@@ -3,11 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probe_sync_alignment::collectives::Evidence;
 use serde::Serialize;
 
 use probe_sync_lateness::operation::{Arrival, DEVIATIONS, Judged, Waits, median};
-
-use probe_sync_trace::collectives::Evidence;
 
 /// An operation that is held.
 #[derive(Clone, Debug)]

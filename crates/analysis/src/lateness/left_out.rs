@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use probe_sync_alignment::Calibrated;
+use probe_sync_alignment::collectives::{Matching, span};
+
 use super::context::StepSpans;
 use super::report::{LateInstance, Unpaired};
-use probe_sync_trace::Calibrated;
-use probe_sync_trace::collectives::{Matching, span};
 
 /// What is in no operation, with what would change that.
 pub(super) fn unpaired(calibrated: &Calibrated, matching: &Matching) -> Unpaired {

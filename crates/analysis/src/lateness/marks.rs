@@ -3,13 +3,12 @@
 //! Each operation in which a rank waited is a slice from its first arrival to its last, that is,
 //! the time lost because of the rank it names. A merge adds it to the traces.
 
-use super::lateness;
-use super::report::{LateInstance, Lateness};
+use probe_sync_alignment::{AddedTrack, Calibrated, StepNames};
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind, Value};
-use probe_sync_trace::AddedTrack;
-use probe_sync_trace::Calibrated;
-use probe_sync_trace::StepNames;
+
+use super::lateness;
+use super::report::{LateInstance, Lateness};
 
 /// Adds the track to a merged file.
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 //! The ranks that were late to the collective operations of a job, by how much, and how certain
 //! this is.
 //!
-//! It uses the maps and the pairing of [`check()`](probe_sync_trace::check()), after
-//! [`calibrate()`](probe_sync_trace::calibrate()). `context` reads the steps and launches of the traces,
-//! `operation` judges each operation, `history` connects them, `verdict` names the stragglers, and
-//! `summary` builds the [`Lateness`], which `text` and `csv` print and `marks` turns into a track.
-//! Everything except `context` is pure.
+//! It uses the maps and the pairing of [`check()`](probe_sync_alignment::check()), after
+//! [`calibrate()`](probe_sync_alignment::calibrate()). `context` reads the steps and launches of
+//! the traces, `operation` judges each operation, `history` connects them, `verdict` names the
+//! stragglers, and `summary` builds the [`Lateness`], which `text` and `csv` print and `marks`
+//! turns into a track. Everything except `context` is pure.
 //!
 //! # One operation
 //!
@@ -74,16 +74,13 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
+use probe_sync_alignment::collectives::{MapTime, MatchOptions, match_operations};
+use probe_sync_alignment::one_clock::{self, Otherwise};
+use probe_sync_alignment::{Calibrated, CalibratedTrace, StepNames, nodes, pairing};
+use probe_sync_formats::Error;
+
 use context::Context;
 use gather::Gatherer;
-use probe_sync_formats::Error;
-use probe_sync_trace::StepNames;
-use probe_sync_trace::collectives::{MapTime, MatchOptions, match_operations};
-use probe_sync_trace::nodes;
-use probe_sync_trace::one_clock;
-use probe_sync_trace::one_clock::Otherwise;
-use probe_sync_trace::pairing;
-use probe_sync_trace::{Calibrated, CalibratedTrace};
 
 pub use history::{CriticalPath, PathShare};
 pub use lines::lost_ns;
@@ -96,7 +93,7 @@ pub use report::{
 /// Finds who was late.
 ///
 /// ```
-/// use probe_sync_trace::{StepNames, Request, calibrate, lateness};
+/// use probe_sync_alignment::{StepNames, Request, calibrate, lateness};
 ///
 /// // Two ranks of one host: rank 1 comes to the all-reduce 300 µs after rank 0.
 /// let folder = tempfile::tempdir()?;

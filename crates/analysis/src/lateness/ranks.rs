@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use probe_sync_alignment::{Calibrated, CalibratedTrace};
 use probe_sync_lateness::host::late_host;
 use probe_sync_lateness::operation::Arrival;
 
 use super::history::Held;
 use super::report::{ArrivalLine, LateInstance};
-use probe_sync_trace::{Calibrated, CalibratedTrace};
 
 /// Numbers and hosts of the ranks.
 pub(super) struct Ranks {

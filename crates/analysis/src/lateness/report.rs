@@ -2,13 +2,13 @@
 //!
 //! External programs read this JSON. All times are in ns on the reference clock.
 
+use probe_sync_alignment::Omitted;
+use probe_sync_alignment::collectives::Evidence;
 use probe_sync_lateness::operation::{Class, LateIn};
 
-use probe_sync_trace::Omitted;
 use serde::Serialize;
 
 use super::history::CriticalPath;
-use probe_sync_trace::collectives::Evidence;
 
 /// Who was late in a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]

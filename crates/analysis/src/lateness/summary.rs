@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probe_sync_alignment::collectives::Matching;
+use probe_sync_alignment::{Calibrated, CalibratedTrace};
+use probe_sync_formats::words::joined;
 use probe_sync_lateness::operation::DEVIATIONS;
 
 use super::dependence::{dependence, lateness};
@@ -13,9 +16,6 @@ use super::ranks::Ranks;
 use super::report::{HostLine, LateInstance, Lateness, RankLine, SCHEMA, Straggler};
 use super::text::short;
 use super::verdict::{Chance, Recurrent, Unit, by_loss, recurrent};
-use probe_sync_formats::words::joined;
-use probe_sync_trace::collectives::Matching;
-use probe_sync_trace::{Calibrated, CalibratedTrace};
 
 /// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in
 /// order of time.

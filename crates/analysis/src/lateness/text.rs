@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use probe_sync_alignment::collectives::{lay_out, span};
 use probe_sync_estimate::record::plain_name;
+use probe_sync_formats::words::{counted, joined};
 
 use probe_sync_lateness::operation::LateIn;
 
 use super::report::{LateInstance, Lateness, RankLine, Straggler, Unpaired};
-use probe_sync_formats::words::{counted, joined};
-use probe_sync_trace::collectives::{lay_out, span};
 
 impl Lateness {
     /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have

@@ -1,8 +1,7 @@
 //! Who waits for whom in an operation, from the order that its kind imposes.
 
+use probe_sync_alignment::collectives::Order;
 use probe_sync_lateness::operation::{Arrival, Waits};
-
-use probe_sync_trace::collectives::Order;
 
 /// Returns who waits for whom in an operation whose arrivals are in order of rank.
 pub(super) fn waits_of(order: &Order, arrivals: &[Arrival]) -> Waits {

@@ -16,7 +16,11 @@ use std::io::{BufWriter, Seek as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use probe_sync_alignment::window::keeps;
 use probe_sync_files::{AtomicFile, NewFolders};
+use probe_sync_formats::rocpd::aligned;
+use probe_sync_formats::words::is_formula;
+use probe_sync_formats::{Error, Stages, in_order};
 use probe_sync_rocpd::schema::View;
 use serde::Serialize;
 
@@ -25,11 +29,6 @@ use super::one::One;
 use super::pool::Pool;
 use super::tables::Process;
 use super::{Query, Value};
-use probe_sync_formats::Error;
-use probe_sync_formats::rocpd::aligned;
-use probe_sync_formats::words::is_formula;
-use probe_sync_formats::{Stages, in_order};
-use probe_sync_trace::window::keeps;
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

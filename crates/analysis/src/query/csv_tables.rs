@@ -7,8 +7,9 @@
 
 use std::io::Write;
 
-use self::Origin::{Agent, Allocator, Bits, Either, Is, Number, Property, Text};
 use probe_sync_formats::AgentIndex;
+
+use self::Origin::{Agent, Allocator, Bits, Either, Is, Number, Property, Text};
 
 /// How the files are to be.
 #[derive(Clone, Debug, Default, PartialEq)]

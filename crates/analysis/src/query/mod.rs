@@ -25,6 +25,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use probe_sync_alignment::folders::{self, Wanted};
+use probe_sync_alignment::one_clock::{self, Otherwise};
+use probe_sync_alignment::window::resolve;
+use probe_sync_alignment::{Calibrated, ClockSource, Request, Window, calibrate};
+use probe_sync_formats::Error;
+use probe_sync_formats::model::TraceFacts;
 use probe_sync_rocpd::schema::{View, canonical_views, quoted};
 use probe_sync_sys::virtual_table;
 use rusqlite::limits::Limit;
@@ -32,17 +38,6 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
 
 use pool::{Failure, Pool};
-use probe_sync_formats::Error;
-use probe_sync_formats::model::TraceFacts;
-use probe_sync_trace::Calibrated;
-use probe_sync_trace::Window;
-use probe_sync_trace::calibrate;
-use probe_sync_trace::folders;
-use probe_sync_trace::folders::Wanted;
-use probe_sync_trace::one_clock;
-use probe_sync_trace::one_clock::Otherwise;
-use probe_sync_trace::window::resolve;
-use probe_sync_trace::{ClockSource, Request};
 use tables::{Process, Table, Tables};
 
 pub use csv::CsvFile;
@@ -145,9 +140,9 @@ impl Query {
     /// folders stand for the databases in them.
     ///
     /// # Errors
-    /// Those of [`calibrate()`](probe_sync_trace::calibrate()); a trace that is no database of rocprofv3; a
-    /// clock that is not known while there is a window and `own_clocks` is not set; two files of
-    /// one process; files whose schemas differ in their major number.
+    /// Those of [`calibrate()`](probe_sync_alignment::calibrate()); a trace that is no database of
+    /// rocprofv3; a clock that is not known while there is a window and `own_clocks` is not set;
+    /// two files of one process; files whose schemas differ in their major number.
     pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {
         refuse_cpu_clock(request)?;
         let found = folders::search(request, Wanted::Databases)?;

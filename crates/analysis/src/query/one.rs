@@ -9,14 +9,14 @@
 use std::sync::Arc;
 
 use probe_sync_estimate::series::TimeMap;
+use probe_sync_formats::Error;
+use probe_sync_formats::rocpd::DatabaseFile;
 use probe_sync_rocpd::schema::{View, quoted};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::by_event;
 use super::pool::Pool;
 use super::tables::{OfProcess, Process, Table};
-use probe_sync_formats::Error;
-use probe_sync_formats::rocpd::DatabaseFile;
 
 /// A process that can be read.
 pub(super) struct One<'a> {

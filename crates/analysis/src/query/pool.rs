@@ -6,10 +6,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rusqlite::Connection;
-
 use probe_sync_formats::Error;
 use probe_sync_formats::rocpd::DatabaseFile;
+use rusqlite::Connection;
 
 /// What went wrong with a file, below SQLite, which carries only text.
 pub(super) type Failure = Arc<Mutex<Option<Error>>>;

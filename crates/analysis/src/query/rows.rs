@@ -15,7 +15,10 @@ use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
 use foldhash::fast::FixedState;
+use probe_sync_alignment::window::keeps;
 use probe_sync_estimate::series::TimeMap;
+use probe_sync_formats::Error;
+use probe_sync_formats::rocpd::aligned;
 use probe_sync_rocpd::schema::quoted;
 use probe_sync_sys::virtual_table::{self, Plan};
 use rusqlite::types::ValueRef;
@@ -23,9 +26,6 @@ use rusqlite::types::ValueRef;
 use super::blocks::{Block, Cell, Lookups};
 use super::pool::{Failure, Pool};
 use super::tables::{ADDED, OfProcess, Table};
-use probe_sync_formats::Error;
-use probe_sync_formats::rocpd::aligned;
-use probe_sync_trace::window::keeps;
 
 /// A table over all processes.
 pub(super) struct Source {

@@ -7,14 +7,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use probe_sync_alignment::{Calibrated, CalibratedTrace, NodeTrace};
 use probe_sync_estimate::series::TimeMap;
-
-use probe_sync_formats::Error;
-use probe_sync_formats::Rocpd;
-use probe_sync_formats::TraceFormat;
 use probe_sync_formats::rocpd::{Affinities, DatabaseFile, Part};
-use probe_sync_trace::NodeTrace;
-use probe_sync_trace::{Calibrated, CalibratedTrace};
+use probe_sync_formats::{Error, Rocpd, TraceFormat};
 
 /// Everything that can be asked.
 pub(super) struct Tables {

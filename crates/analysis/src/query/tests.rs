@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use probe_sync_alignment::Request;
 use probe_sync_formats::Error;
 use probe_sync_rocpd::schema::{self, Version};
 use rusqlite::Connection;
 
 use super::{Query, QuerySettings, RowSink, Value as Cell};
-use probe_sync_trace::Request;
 
 /// A database of one process without events; `settings` are run before the first table.
 fn made(path: &Path, settings: &str) -> Connection {

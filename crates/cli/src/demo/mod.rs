@@ -14,11 +14,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use probe_sync::{RunReport, Truth};
-use probe_sync_analysis::lateness;
-use probe_sync_files::NewFolders;
-use probe_sync_trace::{
+use probe_sync_alignment::{
     AlignSettings, Calibrated, ClockSource, MergeSettings, Request, StepNames, align, calibrate, check, merge,
 };
+use probe_sync_analysis::lateness;
+use probe_sync_files::NewFolders;
 
 use crate::output::{tell, write_whole};
 use args::DemoArgs;

@@ -4,8 +4,7 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::no_more_open_than;
-use probe_sync_formats::chunk::Chunk;
-use probe_sync_formats::chunk::Sorter;
+use probe_sync_formats::chunk::{Chunk, Sorter};
 use probe_sync_writers::{Meta, OutputFormat, TraceFile};
 
 use super::clock::SystemClock;
@@ -81,7 +80,8 @@ impl<'a> OnSystem<'a> {
     /// Writes a trace; it appears when it is whole. A name that ends in `.gz` has it packed.
     ///
     /// # Errors
-    /// [`ExportError::Output`]: the name is not one of this format; else whatever reading and writing meet. Nothing appears then.
+    /// [`ExportError::Output`]: the name is not one of this format; else whatever reading and
+    /// writing meet. Nothing appears then.
     pub fn write(&self, format: Format, path: &Path) -> Result<Exported, ExportError> {
         format.refuse_other_ending(path)?;
         if let Some(input) = self.recording.path() {

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::TrackKind;
 use probe_sync_otf2::{GroupKind, LocationGroup, LocationKind, UNDEFINED};
 
 use super::Otf2;
 use super::communicators::Found;
 use super::texts::refused;
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::TrackKind;
 
 /// Groups of locations that were defined, and the hosts that they are on.
 #[derive(Debug, Default)]

@@ -19,15 +19,15 @@ mod texts;
 
 use std::path::Path;
 
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::order::{Row, in_order};
+use probe_sync_formats::chunk::{Chunk, Track, TrackId, TrackKind};
 use probe_sync_otf2::{Archive, CollectiveEnd, RegionRole};
 
 use self::communicators::Communicators;
 use self::texts::{Texts, refused};
 use super::lanes::Lanes;
 use super::report::{Meta, WriteReport};
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::order::{Row, in_order};
-use probe_sync_formats::chunk::{Chunk, Track, TrackId, TrackKind};
 
 pub use self::part::CollectivePart;
 

@@ -3,12 +3,12 @@
 
 use std::process::Command;
 
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind};
 use probe_sync_otf2::CollectiveOperation;
 
 use super::{CollectivePart, Otf2};
 use crate::Meta;
-use probe_sync_formats::Error;
-use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind};
 
 /// A process with a thread and a device, and on that a stream and a counter.
 fn tracks(chunk: &mut Chunk) {

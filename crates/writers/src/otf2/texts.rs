@@ -6,11 +6,9 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
-use probe_sync_otf2::{Archive, Region, RegionRole};
-
 use probe_sync_formats::Error;
-use probe_sync_formats::chunk::Chunk;
-use probe_sync_formats::chunk::StringId;
+use probe_sync_formats::chunk::{Chunk, StringId};
+use probe_sync_otf2::{Archive, Region, RegionRole};
 
 /// What was defined.
 #[derive(Debug, Default)]

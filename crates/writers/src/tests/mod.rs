@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use probe_sync_estimate::series::{Knot, Segment, TimeMap};
+use probe_sync_formats::chunk::{ArgRange, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
+use probe_sync_formats::protobuf::{Fields, Value as Wire};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
-use probe_sync_formats::chunk::{ArgRange, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
-use probe_sync_formats::protobuf::{Fields, Value as Wire};
 
 mod round_trip;
 

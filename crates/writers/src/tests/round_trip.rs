@@ -3,13 +3,12 @@
 //!
 //! Other people's readers are in `bench/readers`.
 
-use proptest::prelude::*;
-
-use probe_sync_trace::{Request, calibrate, check};
-
-use super::*;
+use probe_sync_alignment::{Request, calibrate, check};
 use probe_sync_formats::model::TraceFacts;
 use probe_sync_formats::{ChunkOptions, FactOptions, Kineto, TraceFormat, XSpace, quarter_before_ns};
+use proptest::prelude::*;
+
+use super::*;
 
 const FORMATS: [(OutputFormat, &dyn TraceFormat, &str); 2] =
     [(OutputFormat::Kineto, &Kineto, "a.pt.trace.json"), (OutputFormat::XSpace, &XSpace, "a.xplane.pb")];

@@ -3,16 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_alignment::{
+    Calibrated, ClockSource, FilterSettings, MergeReport, MergeSettings, Request, StepNames, Steps, calibrate, merge,
+};
+use probe_sync_formats::testing::folder;
+use probe_sync_formats::{ALIGNED_TO, Error};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{LateInstance, lateness};
-use probe_sync_formats::ALIGNED_TO;
-use probe_sync_formats::Error;
-use probe_sync_formats::testing::folder;
-use probe_sync_trace::{
-    Calibrated, ClockSource, FilterSettings, MergeReport, MergeSettings, Request, StepNames, Steps, calibrate, merge,
-};
 
 fn merged(calibrated: &Calibrated, output: &Path, filter: FilterSettings) -> Result<MergeReport, Error> {
     merge(calibrated, output, MergeSettings { filter, allow_uncalibrated: true, ..MergeSettings::default() })

@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_alignment::{Calibrated, ClockSource, Outcome, Request, StepNames, calibrate, check};
+
 use crate::{Lateness, lateness};
-use probe_sync_trace::{Calibrated, ClockSource, Outcome, Request, StepNames, calibrate, check};
 
 fn read(set: &str) -> (Calibrated, Lateness) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/gpu").join(set);

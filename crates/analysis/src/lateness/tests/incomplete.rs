@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
+use probe_sync_alignment::{Request, StepNames, calibrate};
+
 use crate::{Lateness, lateness};
-use probe_sync_trace::{Request, StepNames, calibrate};
 
 /// An all-reduce of a group in these ranks, with a number, which begins and ends at these times,
 /// µs.

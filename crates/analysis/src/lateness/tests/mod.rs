@@ -10,11 +10,11 @@ mod reports;
 mod spans;
 mod windows;
 
+use probe_sync_alignment::collectives::{Evidence, Order};
 use probe_sync_lateness::operation::{Arrival, Class, ClockError, Judged, LateIn, Waits, judge};
 
 use super::history::{Held, History};
 use super::waits::waits_of;
-use probe_sync_trace::collectives::{Evidence, Order};
 
 /// Arrival of a rank, µs, with σ of its own clock; the operation ends for all at `end`.
 fn arrivals(starts_us: &[i64], sigma_us: f64, end_us: i64) -> Vec<Arrival> {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::{Lateness, lateness};
+use probe_sync_alignment::{Calibrated, ClockSource, Request, StepNames, calibrate};
 use probe_sync_formats::model::{CollectiveEvent, CollectiveKind, Instance, Picoseconds};
 use probe_sync_formats::testing::{Exact, folder};
-use probe_sync_trace::{Calibrated, ClockSource, Request, StepNames, calibrate};
+
+use crate::{Lateness, lateness};
 
 fn traces(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =

@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lateness;
-use probe_sync_trace::{
+use probe_sync_alignment::{
     AlignSettings, ClockSource, ConvertSettings, MergeSettings, Output, OutputKind, Request, StepNames, align,
     calibrate, check, convert, merge,
 };
 use probe_sync_writers::OutputFormat;
+
+use crate::lateness;
 
 /// The folder of a report.
 fn report(name: &str) -> Option<PathBuf> {

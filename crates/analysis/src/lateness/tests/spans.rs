@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_alignment::{MergeSettings, Request, StepNames, calibrate, check, merge};
+
 use crate::lateness;
-use probe_sync_trace::{MergeSettings, Request, StepNames, calibrate, check, merge};
 
 /// A trace of three all-reduces, the `span`-th of its rank; rank 1 is 300 µs late to each. A
 /// process that was started again counts from 1 again.

@@ -4,9 +4,12 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::{Lateness, lateness};
+use probe_sync_alignment::{
+    AlignSettings, Calibrated, ClockSource, Outcome, Request, StepNames, align, calibrate, check,
+};
 use probe_sync_formats::Error;
-use probe_sync_trace::{AlignSettings, Calibrated, ClockSource, Outcome, Request, StepNames, align, calibrate, check};
+
+use crate::{Lateness, lateness};
 
 /// A job whose ranks add something up once in each step of 20 ms.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! Kernels of GPUs whose run only the host's events tell.
 
-use probe_sync_trace::{Request, calibrate};
+use probe_sync_alignment::{Request, calibrate};
 
 use super::programs::{packed, program_called};
 use super::*;
@@ -126,7 +126,7 @@ fn a_device_that_is_early_is_told() {
         };
         let traces = vec![trace(0, 100), trace(1, 300)];
         let calibrated = calibrate(&Request { traces, nodes: vec![0, 1], ..Request::default() }).expect("facts");
-        let verdict = probe_sync_trace::check(&calibrated);
+        let verdict = probe_sync_alignment::check(&calibrated);
         let result = &verdict.result;
         assert_eq!((result.edges, result.broken, result.explained), (2, 1, 0), "{}", verdict.text());
         let remarks = verdict.remarks();

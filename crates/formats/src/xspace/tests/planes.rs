@@ -1,7 +1,7 @@
 //! Planes on a raw clock, from the file to the aligned file: the machine was started an hour before
 //! the session of 5 ms.
 
-use probe_sync_trace::{AlignSettings, Calibrated, ClockSource, Request, align, calibrate};
+use probe_sync_alignment::{AlignSettings, Calibrated, ClockSource, Request, align, calibrate};
 
 use super::*;
 

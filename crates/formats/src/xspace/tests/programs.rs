@@ -1,6 +1,6 @@
 //! Replica groups, from the program in the file to the verdict.
 
-use probe_sync_trace::{Calibrated, ClockSource, Outcome, Request, calibrate, check};
+use probe_sync_alignment::{Calibrated, ClockSource, Outcome, Request, calibrate, check};
 
 use super::*;
 

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use probe_sync_alignment::{Calibrated, ClockSource, Request, StepNames, calibrate, check};
+
 use super::Draws;
 use crate::lateness;
-use probe_sync_trace::{Calibrated, ClockSource, Request, StepNames, calibrate, check};
 
 /// An operation: its group, its members, and when each began and ended it, ns of truth.
 struct Done {
