@@ -152,6 +152,7 @@ const MAY_IMPORT: [(&str, &[&str]); 29] = [
             "probe-sync-formats",
             "probe-sync",
             "probe-sync-alignment",
+            "probe-sync-analysis",
         ],
     ),
     ("probe-sync-cli", ALL),
