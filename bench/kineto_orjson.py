@@ -3,7 +3,7 @@
 
     python3 bench/kineto_orjson.py INPUT.json OUTPUT.json
 
-`cargo bench -p probe-sync-trace --bench kineto -- --python python3` runs it on the same file in
+`cargo bench -p probe-sync-formats --bench kineto -- --python python3` runs it on the same file in
 the same minute. It does what a script of a user would: parse the whole file, put `ts` and the end of each event through one
 straight line, write the whole file. Prints MB/s of input and the peak of resident memory.
 

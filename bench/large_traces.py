@@ -16,7 +16,7 @@ STEP_US = 200_000
 OPERATORS = 40
 FUNCTIONS = 1500
 NODE_STRIDE = 1_000_000
-"""Processes of the k-th trace of a merged file begin at k + 1 times this (crates/trace/src/formats/kineto/tracks.rs)."""
+"""Processes of the k-th trace of a merged file begin at k + 1 times this (crates/formats/src/kineto/tracks.rs)."""
 
 
 def x(cat, name, pid, tid, ts, dur, **args):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Perfetto's own Python builder on the slices of crates/trace/benches/write.rs: slices per second and bytes a slice.
+"""Perfetto's own Python builder on the slices of crates/writers/benches/write.rs: slices per second and bytes a slice.
 
     python bench/perfetto_builder.py [SLICES]
 
-The peer of `cargo bench -p probe-sync-trace --bench write`; needs `pip install perfetto`. It is used as its
+The peer of `cargo bench -p probe-sync-writers --bench write`; needs `pip install perfetto`. It is used as its
 documentation shows: a packet for each begin and each end, with the name and the time in full.
 It does not write a file.
 """

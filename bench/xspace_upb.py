@@ -3,7 +3,7 @@
 
     python3 bench/xspace_upb.py INPUT.xplane.pb OUTPUT.xplane.pb
 
-`cargo bench -p probe-sync-trace --bench xspace -- --python python3` runs it on the same file
+`cargo bench -p probe-sync-formats --bench xspace -- --python python3` runs it on the same file
 in the same minute. It does what a script of a user would: parse the whole file, put start and end of each event through
 one straight line, write the whole file. Prints MB/s of input and the peak of resident memory.
 

@@ -3,7 +3,7 @@
 
     python marks.py torch|jax FOLDER [MARKS]
 
-Run by hand. It made crates/trace/fixtures/marks_*, against which `trace` is tested, and says how many stamps are between their
+Run by hand. It made crates/alignment/fixtures/marks_*, against which `alignment` is tested, and says how many stamps are between their
 readings and how wide those are. Leaves FOLDER/rank0.pt.trace.json.gz or FOLDER/rank0.xplane.pb, and FOLDER/marks/rank0-TOKEN.jsonl.
 
 A mark is eight attempts in a row: read the clock, enter the event (torch stamps then; JAX when it is made), read the clock. The attempt

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use probe_sync_time::Duration;
-use probe_sync_trace::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
-use probe_sync_trace::formats::{
+use probe_sync_alignment::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
+use probe_sync_formats::model::{MarkStamp, MarkToken, Picoseconds, TraceFacts};
+use probe_sync_formats::{
     CpuClock, FactOptions, Kineto, MergeInput, MergeOptions, Perfetto, RewriteOptions, Rocpd, TraceFormat, XSpace,
     detect,
 };
-use probe_sync_trace::model::{MarkStamp, MarkToken, Picoseconds, TraceFacts};
+use probe_sync_time::Duration;
 use regex::Regex;
 
 use crate::files::{with_directory, write};

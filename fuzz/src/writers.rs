@@ -9,16 +9,15 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
+use probe_sync_alignment::Request;
+use probe_sync_analysis::query::{self, CsvSettings, Query, QuerySettings, RowSink};
+use probe_sync_formats::Error;
+use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
+use probe_sync_formats::protobuf::{Fields, Value as Wire};
 use probe_sync_rocpd::writer::{
     Argument, Journal, Links, Process as Recorder, Region, Settings, ThreadRecorder, Writer,
 };
-use probe_sync_trace::protobuf::{Fields, Value as Wire};
-use probe_sync_trace::query::{self, CsvSettings, Query, QuerySettings, RowSink};
-use probe_sync_trace::write::{
-    self, ArgRange, Chunk, Flow, FlowEnd, Meta, OutputFormat, Process, StringId, Track, TrackId, TrackKind, Value,
-    WriteReport,
-};
-use probe_sync_trace::{Error, Request};
+use probe_sync_writers::{Meta, OutputFormat, WriteReport};
 
 use crate::files::{with_directory, write};
 
@@ -243,7 +242,7 @@ fn compare(told: &Told, found: &Told, report: &WriteReport, bytes: usize) {
 fn written(format: OutputFormat, data: &[u8]) -> Option<(Told, WriteReport, Vec<u8>)> {
     let mut input = Input(data);
     let meta = Meta { base_ns: input.time(), metadata: vec![(input.text(), input.text())], ..Meta::default() };
-    let mut writer = write::open(format, Vec::new(), &meta);
+    let mut writer = probe_sync_writers::open(format, Vec::new(), &meta);
     let mut told = Told::default();
     while !input.0.is_empty() {
         let chunk = chunk(&mut input);

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use probe_sync::solve::{Composed, Region, compose_runs};
+use probe_sync_formats::words::counted;
 use probe_sync_time::NodeId;
-use probe_sync_trace::counted;
 
 use crate::args::ComposeArgs;
 use crate::{documents, output};

@@ -4,13 +4,15 @@
 
 use std::path::PathBuf;
 
-#[cfg(feature = "rocpd")]
-use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
-use probe_sync_trace::write::OutputFormat;
-use probe_sync_trace::{
-    AgentIndex, Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output,
-    OutputKind, TraceOutput, TraceUse, convert, counted,
+use probe_sync_alignment::{
+    Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, OutputKind,
+    TraceOutput, TraceUse, convert,
 };
+#[cfg(feature = "rocpd")]
+use probe_sync_analysis::query::{CsvSettings, Query, QuerySettings};
+use probe_sync_formats::AgentIndex;
+use probe_sync_formats::words::counted;
+use probe_sync_writers::OutputFormat;
 
 use crate::documents::{self, CsvFile};
 use crate::progress::Reading;

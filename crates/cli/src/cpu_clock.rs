@@ -1,8 +1,8 @@
 //! `--cpu-clock` and `--suspended`, for databases whose rows use two clocks.
 
 use clap::Args;
+use probe_sync_formats::CpuClock;
 use probe_sync_time::Duration;
-use probe_sync_trace::CpuClock;
 
 use crate::output::Usage;
 

@@ -11,12 +11,13 @@ use std::path::PathBuf;
 use probe_sync::late::LateRecord;
 use probe_sync::solve::Solved;
 use probe_sync::standing::Standing;
+use probe_sync_alignment::{
+    AlignmentStats, Calibrated, ConvertReport, MergeReport, Omitted, Outcome, Verdict, VerdictDocument,
+};
+use probe_sync_analysis::Lateness;
 use probe_sync_page::{Mood, Page};
 use probe_sync_record::export::Exported;
 use probe_sync_sys::doctor::{Fact, Level};
-use probe_sync_trace::{
-    AlignmentStats, Calibrated, ConvertReport, Lateness, MergeReport, Omitted, Outcome, Verdict, VerdictDocument,
-};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;

@@ -1,11 +1,11 @@
 //! The flags of `merge` that select which parts of the traces go into the file.
 
 use clap::Args;
-use probe_sync_trace::{Bound, FilterSettings, Kinds, LatenessSettings, Ranks, Steps};
+use probe_sync_alignment::{Bound, FilterSettings, Kinds, Ranks, StepNames, Steps};
 
 use crate::output::Usage;
 
-/// What is to be in the output.
+/// Filter of the output's content.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Filters")]
 pub struct FilterArgs {
@@ -42,8 +42,8 @@ impl FilterArgs {
     /// Converts the flags to settings of the library.
     ///
     /// # Errors
-    /// Returns an error for an invalid pattern.
-    pub fn settings(&self, step_names: LatenessSettings) -> anyhow::Result<FilterSettings> {
+    /// A pattern that is none.
+    pub fn settings(&self, step_names: StepNames) -> anyhow::Result<FilterSettings> {
         let mut only = Kinds::default();
         for kind in &self.only {
             only.add(kind).map_err(|reason| anyhow::anyhow!("--only {kind}: {reason}").context(Usage))?;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
 use clap::Args;
+use probe_sync_alignment::clocks::RunDirectory;
 use probe_sync_hang::{Clocks, Dump, DumpError, Job, Verdict};
-use probe_sync_trace::clocks::RunDirectory;
 
 use crate::output::{self, Usage};
 use crate::status::Unjudged;

@@ -17,9 +17,9 @@ use probe_sync::collective::{
 };
 use probe_sync::config::Connections;
 use probe_sync::{Config, KeyFile, config};
+use probe_sync_formats::words::counted;
 use probe_sync_sys::interfaces::own_addresses;
 use probe_sync_sys::process::allow_open_files;
-use probe_sync_trace::counted;
 
 use crate::output::Usage;
 use crate::status::Status;

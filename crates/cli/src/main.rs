@@ -59,7 +59,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Selection, Solved};
-use probe_sync_trace::counted;
+use probe_sync_formats::words::counted;
 
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;

@@ -72,7 +72,7 @@ pub(crate) fn write_whole(path: &Path, content: &[u8]) -> anyhow::Result<()> {
 /// Names it, and what to write instead.
 pub(crate) fn refuse_trace(path: &Path, flag: &str) -> anyhow::Result<()> {
     // A pipe would wait for its other end.
-    if !std::fs::metadata(path).is_ok_and(|found| found.is_file()) || probe_sync_trace::formats::detect(path).is_err() {
+    if !std::fs::metadata(path).is_ok_and(|found| found.is_file()) || probe_sync_formats::detect(path).is_err() {
         return Ok(());
     }
     let mut head = [0; 64];

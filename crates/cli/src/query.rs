@@ -8,10 +8,11 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use probe_sync_analysis::query::{Query, QuerySettings, RowSink, Value};
 use probe_sync_estimate::record::is_invisible;
 use probe_sync_files::AtomicFile;
-use probe_sync_trace::query::{Query, QuerySettings, RowSink, Value};
-use probe_sync_trace::{Error, is_formula};
+use probe_sync_formats::Error;
+use probe_sync_formats::words::is_formula;
 
 use crate::query_args::{Format, QueryArgs};
 use crate::traces::request;

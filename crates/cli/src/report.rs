@@ -1,12 +1,13 @@
 //! `report`, which renders a run as one page of HTML; the same page is written at the end of a run.
 //!
-//! With traces, the page includes the analysis of the crate `trace`.
+//! With traces, the page includes the analysis of the crate `analysis`.
 
 use std::path::Path;
 
+use probe_sync_alignment::{Calibrated, ClockSource, Request, StepNames, check};
+use probe_sync_analysis::lateness;
 use probe_sync_files::no_more_open_than;
 use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_end};
-use probe_sync_trace::{Calibrated, ClockSource, LatenessSettings, Request, check, lateness};
 
 use crate::args::ReportArgs;
 use crate::documents;
@@ -59,7 +60,7 @@ fn add_traces(page: &mut Page, arguments: &ReportArgs, output: &Path) -> anyhow:
 }
 
 /// Adds the corrections of these traces, the check of their collectives, and the lateness analysis.
-pub fn add_calibrated(page: &mut Page, calibrated: &Calibrated, settings: &LatenessSettings) {
+pub fn add_calibrated(page: &mut Page, calibrated: &Calibrated, settings: &StepNames) {
     let verdict = check(calibrated);
     // Traces whose ranks cannot be compared still have edges, and times that move.
     let late = lateness(calibrated, settings).map_err(|error| error.to_string());

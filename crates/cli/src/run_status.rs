@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use probe_sync::standing::{Standing, State, standing};
-use probe_sync_trace::counted;
+use probe_sync_formats::words::counted;
 
 use crate::args::StatusArgs;
 use crate::table::{fitted, unsigned};

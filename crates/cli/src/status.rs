@@ -79,7 +79,7 @@ impl Status {
         use probe_sync::Error::{Configuration, ConfigurationFile, Refused};
         match error.downcast_ref::<probe_sync::Error>() {
             Some(Configuration { .. } | ConfigurationFile { .. } | Refused { .. }) => Self::Usage,
-            _ if matches!(error.downcast_ref(), Some(probe_sync_trace::Error::Request { .. })) => Self::Usage,
+            _ if matches!(error.downcast_ref(), Some(probe_sync_formats::Error::Request { .. })) => Self::Usage,
             _ if error.downcast_ref::<Usage>().is_some() => Self::Usage,
             _ if error.downcast_ref::<Violations>().is_some() || error.downcast_ref::<Unfit>().is_some() => {
                 Self::Violations
@@ -159,8 +159,8 @@ mod tests {
         check(anyhow::anyhow!("x").context(Usage), Status::Usage);
         check(refused().into(), Status::Usage);
         check(anyhow::Error::from(refused()).context("more"), Status::Usage);
-        check(probe_sync_trace::Error::Request { problem: "r".into() }.into(), Status::Usage);
-        check(probe_sync_trace::Error::Nodes { problem: "r".into() }.into(), Status::Failed);
+        check(probe_sync_formats::Error::Request { problem: "r".into() }.into(), Status::Usage);
+        check(probe_sync_formats::Error::Nodes { problem: "r".into() }.into(), Status::Failed);
         check(probe_sync::Error::NothingToSolve { files: "f".into() }.into(), Status::Failed);
         check(Violations(3).into(), Status::Violations);
         check(Unjudged("nothing".into()).into(), Status::Unjudged);
@@ -178,8 +178,8 @@ mod tests {
             anyhow::Error::from(gone()).context("--scenario f").context(Usage),
             "--scenario f: gone (see probe_sync --help)",
         );
-        let request = probe_sync_trace::Request { traces: vec!["no/such/file".into()], ..Default::default() };
-        let text = told(&probe_sync_trace::calibrate(&request).expect_err("no file").into());
+        let request = probe_sync_alignment::Request { traces: vec!["no/such/file".into()], ..Default::default() };
+        let text = told(&probe_sync_alignment::calibrate(&request).expect_err("no file").into());
         assert_eq!(text.matches("No such file").count(), 1, "{text}");
         let nested: Result<(), _> = Err(gone()).context("one").context("two");
         check(nested.expect_err("an error"), "two: one: gone");

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use probe_sync_trace::{Lateness, TraceUse, lateness};
+use probe_sync_alignment::TraceUse;
+use probe_sync_analysis::{Lateness, lateness};
 
 use crate::output::{Usage, print, refuse_trace, tell};
 use crate::progress::Reading;
@@ -36,7 +37,7 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let progress = Reading::begin("stragglers", &request, TraceUse { looks: 1, ..TraceUse::default() });
     let calibrated = crate::traces::calibrated(&request)?;
     calibrated.refuse_overwriting(&files)?;
-    let text_of_offsets = calibrated.collectives.as_ref().map(probe_sync_trace::CollectiveOffsets::text);
+    let text_of_offsets = calibrated.collectives.as_ref().map(probe_sync_alignment::CollectiveOffsets::text);
     crate::traces::tell(&calibrated);
     let found = lateness(&calibrated, &settings)?;
     drop(progress);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle};
 use probe_sync::PacingReport;
 use probe_sync::report::{Absence, NodeRow, RunReport, StreamState, TruthVerdict};
+use probe_sync_formats::words::counted;
 pub use probe_sync_page::{signed, unsigned};
-use probe_sync_trace::counted;
 
 /// The report as text.
 pub fn render(report: &RunReport) -> String {

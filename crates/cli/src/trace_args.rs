@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, ArgGroup, Args};
-use probe_sync_trace::{Bound, LatenessSettings, MAX_RATE_CHANGE_PPM, Window};
+use probe_sync_alignment::{Bound, MAX_RATE_CHANGE_PPM, StepNames, Window};
 
 use crate::cpu_clock::{CLOCKS, CpuClockArgs};
 use crate::filter_args::FilterArgs;
 use crate::output::Usage;
 
-/// Which traces, and what is known of their clocks.
+/// The traces, and the sources of their clocks.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("given").multiple(true))]
 pub struct TraceArgs {
@@ -323,13 +323,13 @@ pub struct StragglersArgs {
 pub struct StepArgs {
     /// Regular expression for events that are steps of the program; its group named step (or else
     /// its first group) is the step number
-    #[arg(long, value_name = "REGEX", default_value = probe_sync_trace::STEP_PATTERN)]
+    #[arg(long, value_name = "REGEX", default_value = probe_sync_alignment::STEP_PATTERN)]
     pub step_name: String,
 }
 
 impl StepArgs {
     /// Converts the flags to settings of the library.
-    pub fn settings(&self) -> anyhow::Result<LatenessSettings> {
+    pub fn settings(&self) -> anyhow::Result<StepNames> {
         let wrong = |reason: String| anyhow::anyhow!("--step-name: {reason}").context(Usage);
         self.step_name.parse().map_err(wrong)
     }

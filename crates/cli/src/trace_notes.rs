@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use probe_sync_trace::NodeTrace;
+use probe_sync_alignment::NodeTrace;
 
 use crate::telling::telling;
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
-use probe_sync_trace::{AlignmentStats, CalibratedTrace, counted};
+use probe_sync_alignment::{AlignmentStats, CalibratedTrace};
+use probe_sync_formats::words::counted;
 
 use crate::table::{signed, unsigned};
 use crate::telling::telling;

@@ -1,14 +1,17 @@
 //! `align`, `merge` and `check`, which turn arguments into a library request and print its results
 //! as text.
 //!
-//! All three learn the clocks in the same way (`probe_sync_trace::calibrate`).
+//! All three learn the clocks in the same way (`probe_sync_alignment::calibrate`).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use probe_sync_trace::{
-    AlignSettings, Bound, Calibrated, ClockSource, Error, MergeReport, MergeSettings, Outcome, OutputClock,
-    PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, merge,
+use probe_sync_alignment::{
+    AddedTrack, AlignSettings, Bound, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock, Ranks,
+    Request, TraceOutput, TraceUse, Verdict, align, check, merge,
 };
+use probe_sync_analysis::LateTrack;
+use probe_sync_formats::{Error, PlaneLayout};
 
 use crate::documents::{self, AlignedTrace};
 use crate::output::{Usage, refuse_trace};
@@ -73,7 +76,10 @@ pub(crate) fn is_mark(bound: &Bound) -> bool {
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
     let request = as_they_are(request, &arguments.as_they_are);
-    let filter = arguments.filter.settings(arguments.step_names.settings()?)?;
+    let step_names = arguments.step_names.settings()?;
+    let track = || Arc::new(LateTrack { steps: step_names.clone() }) as Arc<dyn AddedTrack>;
+    let track = arguments.mark_late.then(track);
+    let filter = arguments.filter.settings(step_names)?;
     let looks = [filter.steps.is_some(), arguments.mark_late, is_mark(&filter.from), is_mark(&filter.to)];
     let used = TraceUse {
         output: TraceOutput::Merged(arguments.output.clone()),
@@ -91,7 +97,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
         repair: arguments.repair,
-        mark_late: arguments.mark_late.then(|| arguments.step_names.settings()).transpose()?,
+        track,
         filter,
     };
     let verdict = arguments.validate.then(|| check(&calibrated));
@@ -174,7 +180,7 @@ pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Cal
 /// Calls the library. A trace that cannot be read fails the call, unless it may be skipped: the
 /// message says how.
 pub(crate) fn calibrated(request: &Request) -> anyhow::Result<Calibrated> {
-    probe_sync_trace::calibrate(request).map_err(|error| {
+    probe_sync_alignment::calibrate(request).map_err(|error| {
         let path = match &error {
             Error::Io { path, .. } | Error::Malformed { path, .. } | Error::Database { path, .. } => path,
             _ => return error.into(),

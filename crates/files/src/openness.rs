@@ -1,8 +1,9 @@
 //! The permissions of a new file, which are no wider than those of the files it was made from.
 //!
-//! The code that knows the inputs of an output (`trace::outputs`) registers the permissions once;
-//! the writers of a dozen formats below know only a path, and [`AtomicFile`](crate::AtomicFile)
-//! looks it up. Passing modes through all of them would repeat a single rule in each.
+//! The code that knows the inputs of an output (`alignment::outputs`) registers the permissions
+//! once; the writers of a dozen formats below know only a path, and
+//! [`AtomicFile`](crate::AtomicFile) looks it up. Passing modes through all of them would repeat a
+//! single rule in each.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

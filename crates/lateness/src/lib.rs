@@ -1,8 +1,8 @@
 //! Who was last at an operation that several ranks wait in, by how much, and how sure that is.
 //!
-//! Pure: times on the reference clock and their uncertainty come in as arguments. `trace` feeds it
-//! the operations of recorded traces, `probe-sync` the arrivals of a job that runs; the lead, ties
-//! and uncertainty are the same in both.
+//! Pure: times on the reference clock and their uncertainty come in as arguments. `analysis` feeds
+//! it the operations of recorded traces, `probe-sync` the arrivals of a job that runs; the lead,
+//! ties and uncertainty are the same in both.
 //!
 //! Rank i arrives at aᵢ. last = argmax aᵢ, lead = a_last − a_second. The lead is wrong by the
 //! clocks of two ranks, σ² = σᵢ² + σⱼ². The last rank is named where a_last − aⱼ > 3σ against every
@@ -14,7 +14,7 @@
 //! | `host` | a host whose ranks all came last |
 //! | `live` | arrivals of a job that runs → who is late, and who is waited for |
 //!
-//! The derivation is on the page of `probe_sync_trace`'s lateness.
+//! The derivation is on the page of `probe_sync_alignment`'s lateness.
 #![forbid(unsafe_code)]
 
 pub mod host;

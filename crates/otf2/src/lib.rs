@@ -1,7 +1,7 @@
 //! OTF2 archives, the Open Trace Format of Score-P, Vampir and Scalasca, written through the
 //! system's libotf2 (3.0 or newer).
 //!
-//! `trace::write::otf2` uses the crate with its feature `otf2`. An [`Archive`] is a folder's
+//! `writers::otf2` uses the crate with its feature `otf2`. An [`Archive`] is a folder's
 //! `NAME.otf2`, `NAME.def` and the folder `NAME/` with a file per location. The caller chooses the
 //! numbers of definitions; the library checks neither that they are defined nor that they are
 //! unique. Definitions may come at any time before [`Archive::close`]. Times are in ns. An event

@@ -4,14 +4,15 @@
 //! `series` reads twice: once for trends and extremes, once for columns, thinned by `thin` where
 //! the run is long; `edges` makes the map of who probed whom; `traces` adds what alignment moved
 //! and who was late. All of it is a
-//! [`Page`]: `verdict` puts it into words, `data` is what charts draw, and `html` prints both by a template, with styles and scripts inside.
+//! [`Page`]: `verdict` puts it into words, `data` is what charts draw, and `html` prints both by a
+//! template, with styles and scripts inside.
 //!
 //! The same input gives the same bytes: no time of making, no path of the machine. Names of hosts
 //! and events are hostile: the template escapes them, and the data block holds no `<`. The page's
 //! policy lets nothing in from outside, and no script but those whose hashes it states.
 //!
-//! It does not judge traces (crate `trace`), and it writes no other file than a run's page at its
-//! end (`at_end`).
+//! It does not judge traces (crates `alignment` and `analysis`), and it writes no other file than a
+//! run's page at its end (`at_end`).
 #![forbid(unsafe_code)]
 
 mod at_end;

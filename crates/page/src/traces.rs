@@ -1,17 +1,19 @@
 //! The results from traces: how alignment moves events, which edges of their collectives hold
 //! before and after, and which ranks were late.
 //!
-//! The results come from the crate `trace` and are added to a run's page. A rank's lateness in an
-//! operation is its arrival minus the median arrival of all ranks in it. If a column covers several
-//! operations (a step, or a bucket of operations if steps are unknown or too many), it shows the
-//! median of these and the sum of its waits. Step numbers need not be in chronological order, so
-//! columns are ordered by their start. It does not name a rank whose lateness is within the clocks'
-//! uncertainty (`trace::lateness`).
+//! The results come from `alignment` and `analysis` and are added to a run's page. A rank's
+//! lateness in an operation is its arrival minus the median arrival of all ranks in it. If a column
+//! covers several operations (a step, or a bucket of operations if steps are unknown or too many),
+//! it shows the median of these and the sum of its waits. Step numbers need not be in chronological
+//! order, so columns are ordered by their start. It does not name a rank whose lateness is within
+//! the clocks' uncertainty (`analysis::lateness`).
 
 use std::collections::{BTreeMap, HashMap};
 
+use probe_sync_alignment::{Calibrated, CalibratedTrace, Outcome, Verdict};
+use probe_sync_analysis::{LateInstance, Lateness, lost_ns};
 use probe_sync_estimate::statistics::{SIGMAS_95, median};
-use probe_sync_trace::{Calibrated, CalibratedTrace, LateInstance, Lateness, Outcome, Verdict, counted, lost_ns};
+use probe_sync_formats::words::counted;
 use serde::Serialize;
 
 use crate::number::Number;
@@ -80,7 +82,7 @@ impl Traces {
         traces.verdict.push(edges_in_words(verdict));
         traces.tables.push(moved(&calibrated.traces));
         traces.tables.push(edges(verdict));
-        let counts = |report: &probe_sync_trace::CheckReport| [report.edges, report.broken];
+        let counts = |report: &probe_sync_alignment::CheckReport| [report.edges, report.broken];
         traces.data.edges = [verdict.before.as_ref().map(counts), Some(counts(&verdict.result))];
         match lateness {
             Ok(lateness) => traces.add_lateness(lateness),
@@ -190,7 +192,7 @@ fn moved(traces: &[CalibratedTrace]) -> Table {
 fn edges(verdict: &Verdict<'_>) -> Table {
     let mut table =
         Table::new("Happens-before edges of collectives", &["times", "edges", "broken", "within uncertainty", "worst"]);
-    let mut row = |what: &str, report: &probe_sync_trace::CheckReport| {
+    let mut row = |what: &str, report: &probe_sync_alignment::CheckReport| {
         let worst = if report.broken > 0 { unsigned(report.worst_ns) } else { "none".into() };
         let [edges, broken, explained] = [report.edges, report.broken, report.explained].map(|count| count.to_string());
         table.rows.push(vec![what.to_owned(), edges, broken, explained, worst]);

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
 use probe_sync_estimate::faults::{Fault, FaultKind};
+use probe_sync_formats::words::counted;
 use probe_sync_time::NodeId;
-use probe_sync_trace::counted;
 
 use crate::quantity::unsigned;
 
@@ -23,7 +23,7 @@ pub enum Mood {
     Bad,
 }
 
-/// A sentence of the verdict.
+/// One sentence of the verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
     /// Mood.

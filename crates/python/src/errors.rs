@@ -98,8 +98,8 @@ impl Failure {
     }
 
     /// Converts an error of `align`, `merge`, `check`, `stragglers` or of reading offsets.
-    pub fn of_traces(error: &probe_sync_trace::Error) -> Self {
-        use probe_sync_trace::Error;
+    pub fn of_traces(error: &probe_sync_formats::Error) -> Self {
+        use probe_sync_formats::Error;
         let kind = match error {
             Error::Request { .. } => Kind::Config,
             Error::Io { .. } if is_missing(error) => Kind::Missing,

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use probe_sync_alignment::clocks::{self, RunDirectory, Survey};
+use probe_sync_formats::Error;
+
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use probe_sync_estimate::series::{OffsetSample, TimeMap};
-use probe_sync_trace::Error;
-use probe_sync_trace::clocks::{self, RunDirectory, Survey};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;

@@ -6,14 +6,17 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
-use probe_sync_files::{Draft, NewFolders};
-use probe_sync_trace::{
-    AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings, Kinds,
-    LatenessSettings, MergeSettings, OutputClock, PlaneLayout, Request, Verdict,
+use probe_sync_alignment::{
+    AddedTrack, AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings,
+    Kinds, MergeSettings, OutputClock, Request, StepNames, Verdict,
 };
+use probe_sync_analysis::LateTrack;
+use probe_sync_files::{Draft, NewFolders};
+use probe_sync_formats::PlaneLayout;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
@@ -83,7 +86,7 @@ pub fn align(
         let calibrated = calibrate(&request)?;
         let mut written = Vec::new();
         let all = calibrated.traces.len() as f64;
-        for aligned in probe_sync_trace::align(&calibrated, &output, settings).map_err(refused)? {
+        for aligned in probe_sync_alignment::align(&calibrated, &output, settings).map_err(refused)? {
             let aligned = aligned.map_err(refused)?;
             written.push(row(aligned.calibrated, Some(&aligned.output), &aligned.stats));
             worker.share(written.len() as f64 / all);
@@ -121,21 +124,22 @@ pub fn merge(
         }
     };
     let filter = kept.settings()?;
-    let mark_late = mark_late.then(|| filter.step_names.clone());
+    let track = || Arc::new(LateTrack { steps: filter.step_names.clone() }) as Arc<dyn AddedTrack>;
+    let track = mark_late.then(track);
     let settings = MergeSettings {
         layout,
         allow_uncalibrated,
         annotate,
         schema,
         drop_foreign,
-        mark_late,
+        track,
         filter,
         ..MergeSettings::default()
     };
     let request = asked.request(vec![output.clone()])?;
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
-        let report = probe_sync_trace::merge(&calibrated, &output, settings).map_err(refused)?;
+        let report = probe_sync_alignment::merge(&calibrated, &output, settings).map_err(refused)?;
         calibrated.notes.extend(report.notes);
         let rows = report.written.iter().zip(&report.traces);
         let rows: Vec<Value> = rows.map(|(place, stats)| row(&calibrated.traces[*place], None, stats)).collect();
@@ -159,7 +163,7 @@ pub fn check(py: Python<'_>, asked: Asked, report: Option<PathBuf>) -> PyResult<
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let calibrated = calibrate(&request)?;
         if let Some(report) = &report {
-            probe_sync_trace::check(&calibrated).write(report).map_err(refused)?;
+            probe_sync_alignment::check(&calibrated).write(report).map_err(refused)?;
         }
         Ok(result(&calibrated, &json!({}), true))
     })?;
@@ -185,7 +189,7 @@ pub fn stragglers(
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
         calibrated.refuse_overwriting(&files).map_err(refused)?;
-        let found = probe_sync_trace::lateness(&calibrated, &settings).map_err(refused)?;
+        let found = probe_sync_analysis::lateness(&calibrated, &settings).map_err(refused)?;
         calibrated.warnings.extend(found.warnings.iter().cloned());
         if let Some(path) = &json {
             let document = serde_json::to_string_pretty(&found).map_err(|error| not_written(path, &error))?;
@@ -293,7 +297,7 @@ fn duration(name: &str, text: Option<&str>) -> Result<Option<probe_sync_time::Du
 }
 
 /// Returns the pattern of step events.
-fn steps(pattern: Option<&str>) -> Result<LatenessSettings, Failure> {
+fn steps(pattern: Option<&str>) -> Result<StepNames, Failure> {
     Ok(read("step_name", pattern, str::parse)?.unwrap_or_default())
 }
 
@@ -330,11 +334,11 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn calibrate(request: &Request) -> Result<Calibrated, Failure> {
-    probe_sync_trace::calibrate(request).map_err(refused)
+    probe_sync_alignment::calibrate(request).map_err(refused)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn refused(error: probe_sync_trace::Error) -> Failure {
+fn refused(error: probe_sync_formats::Error) -> Failure {
     Failure::of_traces(&error)
 }
 
@@ -347,7 +351,7 @@ fn row(calibrated: &CalibratedTrace, output: Option<&PathBuf>, stats: &Alignment
 /// Returns the fields that all results have together with those in `own`, and with the verdict if
 /// requested.
 fn result(calibrated: &Calibrated, own: &Value, validate: bool) -> String {
-    let verdict = validate.then(|| judged(&probe_sync_trace::check(calibrated)));
+    let verdict = validate.then(|| judged(&probe_sync_alignment::check(calibrated)));
     let notes = calibrated.traces.iter().flat_map(|calibrated| {
         let path = calibrated.trace.path.display().to_string();
         calibrated.notes.iter().map(move |note| format!("{path}: {note}"))

@@ -36,7 +36,7 @@
 //! | [`tree`] | events of a thread by who is within whom |
 //! | `export`, with the feature of this name | recordings on the system clock or a reference clock, as traces |
 //!
-//! Mapping times to another clock and writing trace formats need the crate `trace`; the module
+//! Mapping times to another clock and writing trace formats need later crates; the module
 //! `export` does both.
 
 mod active;

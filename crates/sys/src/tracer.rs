@@ -1,7 +1,7 @@
 //! The clocks that profilers stamp events with (timeline R), by name, and bracketed pairs of such a
 //! clock and the system clock.
 //!
-//! The crate `trace` turns these pairs into the map R → S of their node.
+//! The crate `alignment` turns these pairs into the map R → S of their node.
 //!
 //! | name | clock | profilers on it |
 //! |---|---|---|

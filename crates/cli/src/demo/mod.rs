@@ -14,11 +14,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use probe_sync::{RunReport, Truth};
-use probe_sync_files::NewFolders;
-use probe_sync_trace::{
-    AlignSettings, Calibrated, ClockSource, LatenessSettings, MergeSettings, Request, align, calibrate, check,
-    lateness, merge,
+use probe_sync_alignment::{
+    AlignSettings, Calibrated, ClockSource, MergeSettings, Request, StepNames, align, calibrate, check, merge,
 };
+use probe_sync_analysis::lateness;
+use probe_sync_files::NewFolders;
 
 use crate::output::{tell, write_whole};
 use args::DemoArgs;
@@ -45,7 +45,7 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     let request = Request { traces: traces.files(), clocks: ClockSource::Run(run_dir.clone()), ..Request::default() };
     let calibrated = calibrate(&request)?;
     let verdict = check(&calibrated);
-    let late = lateness(&calibrated, &LatenessSettings::default())?;
+    let late = lateness(&calibrated, &StepNames::default())?;
     let error = mended(&calibrated, &traces, &folder.join("aligned"))?;
     merge(&calibrated, &folder.join("one_clock.pftrace"), MergeSettings::default())?;
     let page = page(&run_dir, &calibrated, &folder.join("report.html"))?;
@@ -93,7 +93,7 @@ fn mended(calibrated: &Calibrated, traces: &Recorded, folder: &Path) -> anyhow::
 /// Writes the report page.
 fn page(run_dir: &Path, calibrated: &Calibrated, output: &Path) -> anyhow::Result<PathBuf> {
     let mut page = probe_sync_page::page_of_run(run_dir, probe_sync_page::Limit::None)?;
-    crate::report::add_calibrated(&mut page, calibrated, &LatenessSettings::default());
+    crate::report::add_calibrated(&mut page, calibrated, &StepNames::default());
     write_whole(output, page.html()?.as_bytes())?;
     Ok(output.to_owned())
 }

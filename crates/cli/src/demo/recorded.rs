@@ -187,9 +187,10 @@ mod tests {
         let set = TraceSet::read().expect("the embedded traces");
         // Clocks that are right.
         let traces = set.stamped(&Truth::default(), "host", 1_795_000_000_000_000_000, folder.path()).expect("written");
-        let request = probe_sync_trace::Request { traces: traces.files(), ..probe_sync_trace::Request::default() };
-        let calibrated = probe_sync_trace::calibrate(&request).expect("four traces");
-        let result = probe_sync_trace::check(&calibrated).result;
+        let request =
+            probe_sync_alignment::Request { traces: traces.files(), ..probe_sync_alignment::Request::default() };
+        let calibrated = probe_sync_alignment::calibrate(&request).expect("four traces");
+        let result = probe_sync_alignment::check(&calibrated).result;
         assert_eq!((result.edges, result.broken), (92, 0));
     }
 

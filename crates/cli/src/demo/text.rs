@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use probe_sync::RunReport;
-use probe_sync_trace::{Lateness, Verdict, counted};
+use probe_sync_alignment::Verdict;
+use probe_sync_analysis::Lateness;
+use probe_sync_formats::words::counted;
 
 use crate::table::{signed, unsigned};
 

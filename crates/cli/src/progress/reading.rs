@@ -7,7 +7,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use probe_sync_trace::{Request, TraceUse, bytes_expected, bytes_read};
+use probe_sync_alignment::{Request, TraceUse, bytes_expected};
+use probe_sync_formats::bytes_read;
 
 use super::work::Work;
 

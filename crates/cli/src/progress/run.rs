@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use probe_sync_formats::words::counted;
+
 use console::{Term, truncate_str};
 use indicatif::ProgressBar;
 use probe_sync::report::{SIGMAS_95, median};
@@ -11,7 +13,6 @@ use probe_sync::{Observer, Started};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::StampSource;
-use probe_sync_trace::counted;
 
 use super::drawn::{draw, draws, style};
 use crate::node_table;

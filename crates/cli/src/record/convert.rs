@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use probe_sync_alignment::ClockSource;
 use probe_sync_files::NewFolders;
+use probe_sync_formats::words::counted;
 use probe_sync_record::Recording;
 use probe_sync_record::export::{Exported, Format, Reference, write_each};
-use probe_sync_trace::{ClockSource, counted};
 
 use crate::documents;
 use crate::output::{self, Usage};

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync_formats::words::counted;
 use probe_sync_record::export::SystemClock;
 use probe_sync_record::read::Thread;
 use probe_sync_record::{Facts, Recording};
-use probe_sync_trace::counted;
 use schemars::JsonSchema;
 use serde::Serialize;
 

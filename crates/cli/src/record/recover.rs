@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use probe_sync_formats::words::counted;
 use probe_sync_record::export::{Format, OnSystem};
 use probe_sync_record::read::{ArgumentValue, OpenScope, Thread};
 use probe_sync_record::{Facts, Recording};
-use probe_sync_trace::counted;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use probe_sync_alignment::clocks::Offsets;
 use probe_sync_record::read::{ArgumentValue, Event, What};
 use probe_sync_record::{Policy, Recorder, Recording, instant, scope};
 use probe_sync_time::{SkewedClock, Step, Wave};
-use probe_sync_trace::clocks::Offsets;
 use serde_json::Value;
 
 use crate::support::{complaint, lines, probe_sync, text, wait, wait_for_lines};

@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 use std::path::{Path, PathBuf};
 
-use probe_sync_trace::clocks::Offsets;
+use probe_sync_alignment::clocks::Offsets;
 use serde_json::Value;
 
 use crate::support::{complaint, lines, output, probe_sync, report};

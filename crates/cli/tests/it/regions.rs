@@ -10,7 +10,7 @@ use std::f64::consts::TAU;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use probe_sync_trace::clocks::Offsets;
+use probe_sync_alignment::clocks::Offsets;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 //!
 //! Every rank computes, joins a collective, computes, joins a barrier; an operation ends a transfer
 //! after its last arrival. Each host's clock is wrong by an offset and a rate, and its markers are
-//! late by 13 to 40 µs, as torch's are. Single operations are tested in the crate `trace`.
+//! late by 13 to 40 µs, as torch's are. Single operations are tested in the crate `analysis`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,9 @@
 //! another's.
 //!
 //! `graph` gives an offset per node and round; [`TimeMap::from_offsets`] joins a node's rounds into
-//! a map S_i → S_0, [`smooth`] makes knots out of noisy clock pairs, and the `trace` crate sends
-//! every event of a trace through [`MapChain`] (tracer clock R → system clock S_i → reference S_0).
+//! a map S_i → S_0, [`smooth`] makes knots out of noisy clock pairs, and the `alignment` crate
+//! sends every event of a trace through [`MapChain`] (tracer clock R → system clock S_i → reference
+//! S_0).
 //!
 //! A map is `t ↦ t − correction(t)`, correction piecewise linear between knots, in exact integer
 //! picoseconds. Segments hold what is continuous; a step of a clock is the break between two

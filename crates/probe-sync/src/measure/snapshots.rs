@@ -1,8 +1,8 @@
 //! Pairs of readings of the tracer clock and the system clock, taken throughout a run.
 //!
 //! One thread per node reads a pair at the start, every `snapshot_pair_period_ms` and at the end;
-//! the crate `trace` makes the node's map R → S from them. A pair is a tracer reading between two
-//! system readings (`sys::tracer`): the error is at most half the bracket, which is kept. Under
+//! the crate `alignment` makes the node's map R → S from them. A pair is a tracer reading between
+//! two system readings (`sys::tracer`): the error is at most half the bracket, which is kept. Under
 //! `--inject-skew` the system time of a pair is the node's virtual clock, as for the packets'
 //! stamps.
 //!

@@ -1,20 +1,21 @@
 //! Conversion of ticks to the system clock, by the recording's clock pairs.
 //!
 //! It is made once per recording, and every event passes through it. The arithmetic is that of
-//! `trace::clocks` (`map_of_pairs`), which makes the map of every trace with pairs: a smooth curve
-//! through the brackets, with a separate piece between each two steps of the system clock, never a
-//! single line. Before that, ticks are multiplied by a constant to give approximate ps; the
+//! `alignment::clocks` (`map_of_pairs`), which makes the map of every trace with pairs: a smooth
+//! curve through the brackets, with a separate piece between each two steps of the system clock,
+//! never a single line. Before that, ticks are multiplied by a constant to give approximate ps; the
 //! constant need not be exact, because the curve describes the difference.
 //!
 //! It knows no clock but this machine's.
 
 use std::cell::Cell;
 
+use probe_sync_alignment::clocks::{PairMap, Residuals, map_of_pairs};
+use probe_sync_formats::model::{ClockPair as Pair, PairKind};
+
 #[cfg(feature = "rocpd")]
 use probe_sync_estimate::series::Break;
 use probe_sync_estimate::series::{Cursor, Place, TimeMap};
-use probe_sync_trace::clocks::{PairMap, Residuals, map_of_pairs};
-use probe_sync_trace::model::{ClockPair as Pair, PairKind};
 
 use super::error::ExportError;
 use crate::clock::{self, ClockPair, Ticks};
@@ -37,7 +38,7 @@ pub struct SystemClock {
 /// Reason why a time may be wrong.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
-    /// Nothing.
+    /// None.
     #[default]
     None,
     /// The time is before the first or after the last clock pair.
@@ -81,7 +82,8 @@ impl SystemClock {
     /// Creates the map through a recording's pairs.
     ///
     /// # Errors
-    /// [`ExportError::Clock`]: it has no pairs, or one, and was made elsewhere or before the machine's last start.
+    /// [`ExportError::Clock`]: it has no pairs, or one, and was made elsewhere or before the
+    /// machine's last start.
     pub fn of(recording: &Recording) -> Result<Self, ExportError> {
         let status = recording.status();
         let mut pairs = recording.pairs().to_vec();

@@ -12,12 +12,12 @@ pub enum ExportError {
     /// Its clock cannot be tied to the system clock.
     #[error("its clock is unknown: {reason}")]
     Clock {
-        /// Why not, and what to do.
+        /// Reason, and what to do.
         reason: String,
     },
     /// A trace cannot be written, or cannot be put on a reference clock.
     #[error(transparent)]
-    Trace(#[from] probe_sync_trace::Error),
+    Trace(#[from] probe_sync_formats::Error),
     /// A database cannot be written.
     #[cfg(feature = "rocpd")]
     #[error(transparent)]
@@ -27,7 +27,7 @@ pub enum ExportError {
     Output {
         /// The output.
         path: PathBuf,
-        /// Why not, and what to do.
+        /// Reason, and what to do.
         reason: String,
     },
     /// One of several recordings cannot be written.

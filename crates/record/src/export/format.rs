@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use probe_sync_trace::write::OutputFormat;
+use probe_sync_writers::OutputFormat;
 
 use super::error::ExportError;
 
@@ -14,7 +14,7 @@ pub enum Format {
     Kineto,
     /// XSpace: xprof, TensorBoard.
     XSpace,
-    /// Perfetto's protobuf.
+    /// Perfetto protobuf.
     Perfetto,
     /// Chrome's JSON.
     ChromeJson,

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! A [`Recording`](crate::Recording) becomes [`SystemClock`] and the tree of each thread, then
-//! chunks in chronological order (`fill`) for a writer of the crate `trace`, or rows for one of the
-//! crate `rocpd` (`database`). Memory use does not grow with the recording.
+//! chunks in chronological order (`fill`) for a writer of the crate `writers`, or rows for one of
+//! the crate `rocpd` (`database`). Memory use does not grow with the recording.
 
 mod clock;
 #[cfg(feature = "rocpd")]

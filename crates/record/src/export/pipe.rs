@@ -7,7 +7,7 @@
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
-use probe_sync_trace::write::Chunk;
+use probe_sync_formats::chunk::Chunk;
 
 use super::error::ExportError;
 

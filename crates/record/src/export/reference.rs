@@ -1,18 +1,18 @@
 //! A recording on the reference clock of a run.
 //!
 //! The export first writes a trace on the system clock to a temporary file; then `align` of the
-//! crate `trace` puts it on the reference clock or, for a format that `align` does not write,
+//! crate `alignment` puts it on the reference clock or, for a format that `align` does not write,
 //! `convert` does. The result is therefore byte-identical to that of a later `align`, and the
 //! arithmetic exists only once.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use probe_sync_time::Duration;
-use probe_sync_trace::write::OutputFormat;
-use probe_sync_trace::{
+use probe_sync_alignment::{
     AlignSettings, ClockSource, ConvertSettings, Output, OutputKind, Request, align, calibrate, convert,
 };
+use probe_sync_time::Duration;
+use probe_sync_writers::OutputFormat;
 
 use super::error::ExportError;
 use super::format::Format;
@@ -186,7 +186,7 @@ fn folder_beside(output: &Path) -> Result<tempfile::TempDir, ExportError> {
 }
 
 fn converted(
-    calibrated: &probe_sync_trace::Calibrated,
+    calibrated: &probe_sync_alignment::Calibrated,
     format: OutputFormat,
     path: &Path,
     exported: &mut Exported,

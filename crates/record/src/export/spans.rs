@@ -5,7 +5,7 @@
 //! returns the ends adjacent to each other. Spans with the same id are distinguished by name; among
 //! those with the same name, the first end belongs to the first beginning.
 
-use probe_sync_trace::write::{ArgRange, Chunk, Sorter, Track, TrackId, TrackKind, Value};
+use probe_sync_formats::chunk::{ArgRange, Chunk, Sorter, Track, TrackId, TrackKind, Value};
 
 use super::error::ExportError;
 

@@ -4,7 +4,8 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::no_more_open_than;
-use probe_sync_trace::write::{Chunk, Meta, OutputFormat, Sorter, TraceFile};
+use probe_sync_formats::chunk::{Chunk, Sorter};
+use probe_sync_writers::{Meta, OutputFormat, TraceFile};
 
 use super::clock::SystemClock;
 #[cfg(feature = "rocpd")]
@@ -81,7 +82,8 @@ impl<'a> OnSystem<'a> {
     /// `.gz`.
     ///
     /// # Errors
-    /// [`ExportError::Output`]: the name is not one of this format; else whatever reading and writing meet. Nothing appears then.
+    /// [`ExportError::Output`]: the name is not one of this format; else whatever reading and
+    /// writing meet. Nothing appears then.
     pub fn write(&self, format: Format, path: &Path) -> Result<Exported, ExportError> {
         format.refuse_other_ending(path)?;
         if let Some(input) = self.recording.path() {
@@ -104,7 +106,7 @@ impl<'a> OnSystem<'a> {
             let ordered = beside(scope, move || {
                 let (mut sorted, mut chunk) = (sorter.finish(0)?, Chunk::default());
                 while sorted.next(&mut chunk)? && inlet.hand_on(&mut chunk) {}
-                Ok::<_, probe_sync_trace::Error>(())
+                Ok::<_, probe_sync_formats::Error>(())
             })?;
             let written = outlet.each(|chunk| file.write(chunk));
             end(ordered)?;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use probe_sync_alignment::{AlignSettings, Request, align, calibrate};
 use probe_sync_time::SkewedClock;
-use probe_sync_trace::{AlignSettings, Request, align, calibrate};
 
 use super::{Exported, Format, Reference, write_each};
 use crate::tree::Foreign;

@@ -38,7 +38,7 @@ pub(crate) fn word() -> &'static AtomicU32 {
     &PAGE.gate
 }
 
-/// The page.
+/// The HTML page written.
 #[inline]
 pub(crate) fn page() -> &'static Page {
     &PAGE

@@ -32,7 +32,7 @@ use crate::thread::exclusive::Exclusive;
 pub(super) struct Live {
     pub core: Arc<Core>,
     pub ticks: Ticks,
-    /// The process that started it.
+    /// Process that started the session.
     pub owner: u32,
     pub backends: Running,
     stage: AtomicU32,

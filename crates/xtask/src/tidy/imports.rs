@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 26] = [
+const MAY_IMPORT: [(&str, &[&str]); 29] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -92,7 +92,9 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
             "probe-sync-sys",
             "probe-sync-estimate",
             "probe-sync-rocpd",
-            "probe-sync-trace",
+            "probe-sync-formats",
+            "probe-sync-writers",
+            "probe-sync-alignment",
         ],
     ),
     ("probe-sync-collective", &["probe-sync-time", "probe-sync-files", "probe-sync-sys"]),
@@ -116,21 +118,42 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
     ("probe-sync-otf2", &[]),
     ("probe-sync-hang", &[]),
     ("probe-sync-lateness", &[]),
+    ("probe-sync-formats", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync-rocpd"]),
+    ("probe-sync-writers", &["probe-sync-files", "probe-sync-estimate", "probe-sync-formats", "probe-sync-otf2"]),
     (
-        "probe-sync-trace",
+        "probe-sync-alignment",
         &[
             "probe-sync-time",
             "probe-sync-files",
             "probe-sync-estimate",
-            "probe-sync-sys",
-            "probe-sync-lateness",
-            "probe-sync-rocpd",
+            "probe-sync-formats",
+            "probe-sync-writers",
             "probe-sync-otf2",
         ],
     ),
     (
+        "probe-sync-analysis",
+        &[
+            "probe-sync-files",
+            "probe-sync-estimate",
+            "probe-sync-sys",
+            "probe-sync-formats",
+            "probe-sync-alignment",
+            "probe-sync-lateness",
+            "probe-sync-rocpd",
+        ],
+    ),
+    (
         "probe-sync-page",
-        &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync", "probe-sync-trace"],
+        &[
+            "probe-sync-time",
+            "probe-sync-files",
+            "probe-sync-estimate",
+            "probe-sync-formats",
+            "probe-sync",
+            "probe-sync-alignment",
+            "probe-sync-analysis",
+        ],
     ),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),

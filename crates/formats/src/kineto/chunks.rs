@@ -1,0 +1,278 @@
+//! A Kineto trace as chunks of columns, for the writers of other formats.
+//!
+//! One pass over the file sends every time through the map. Spans (`X`) become slices, `i` events
+//! moments, and `s`, `t` and `f` events ends of flows; `rows` determines the track of each. Other
+//! phases, and events with implausible times, are counted but not carried over. It does not sort
+//! events.
+
+use std::borrow::Cow;
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::path::Path;
+
+use foldhash::fast::FixedState;
+
+use super::base::{self, BASE_KEY};
+use super::decimal;
+use super::document::{Document, Event, Item};
+use super::rows::{Rows, text};
+use super::scan::{self, EventSpans, Fault};
+use super::timing::Timing;
+use super::valid::{self, Invalid};
+use super::words;
+use crate::Error;
+use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value};
+use crate::model::Picoseconds;
+use crate::{ChunkOptions, ChunkSink, ChunkStats, MapFunction};
+
+/// Reads a trace.
+///
+/// # Errors
+/// Returns an error for anything wrong with the input, with its offset; errors of `sink`.
+pub(super) fn read_chunks(
+    path: &Path,
+    options: &ChunkOptions,
+    map: &mut MapFunction<'_>,
+    sink: &mut ChunkSink<'_>,
+) -> Result<ChunkStats, Error> {
+    let base_ns = base::find(path)?;
+    let mut document = Document::open(path, &[BASE_KEY])?;
+    let mut reader = Reader::new(base_ns.unwrap_or(0), options);
+    let mut stated = None;
+    loop {
+        match document.next()? {
+            Item::End => break,
+            Item::Event(event) => {
+                let offset = event.offset;
+                if let Err((at, problem)) = reader.event(&event, map) {
+                    return Err(document.malformed(offset, at, problem));
+                }
+                if reader.chunk.is_full() {
+                    sink(&reader.chunk)?;
+                    reader.chunk.clear();
+                }
+            }
+            Item::Asked(value) => stated = base::parse(value),
+            _ => {}
+        }
+    }
+    if stated != base_ns {
+        let problem = "baseTimeNanoseconds occurs more than once or is not a whole number";
+        return Err(Error::malformed(path, document.position(), problem));
+    }
+    reader.chunk.tracks = reader.rows.tracks(options);
+    sink(&reader.chunk)?;
+    Ok(reader.stats)
+}
+
+/// Position of a fault in an event, and the fault.
+type EventFault = (usize, &'static str);
+
+/// State of one pass.
+struct Reader<'a> {
+    options: &'a ChunkOptions,
+    base_ps: Picoseconds,
+    chunk: Chunk,
+    stats: ChunkStats,
+    rows: Rows,
+}
+
+impl<'a> Reader<'a> {
+    fn new(base_ns: i64, options: &'a ChunkOptions) -> Reader<'a> {
+        Reader {
+            options,
+            base_ps: Picoseconds::from(base_ns) * 1000,
+            chunk: Chunk::default(),
+            stats: ChunkStats::default(),
+            rows: Rows::default(),
+        }
+    }
+
+    fn event(&mut self, event: &Event<'_>, map: &mut MapFunction<'_>) -> Result<(), EventFault> {
+        let (bytes, spans) = (event.bytes, &event.spans);
+        let phase = match &bytes[spans.ph.clone()] {
+            [b'"', phase, b'"'] => *phase,
+            _ => 0,
+        };
+        if phase == b'M' {
+            return self.metadata(event);
+        }
+        if !matches!(phase, b'X' | b'i' | b'I' | b's' | b't' | b'f') {
+            *self.stats.other_phases.entry(char::from(phase)).or_default() += 1;
+            return Ok(());
+        }
+        let timing = match Timing::believed(bytes, spans, self.base_ps, self.options.reach) {
+            Ok(Some(timing)) => timing,
+            Ok(None) => {
+                self.stats.untimed += 1;
+                return Ok(());
+            }
+            Err(_) => {
+                self.stats.left_out += 1;
+                return Ok(());
+            }
+        };
+        let start = self.base_ps + timing.ts.ps;
+        let at = nanoseconds(map(start)).ok_or((spans.ts.start, TOO_FAR))?;
+        let track = self.track(event)?;
+        self.stats.events += 1;
+        match phase {
+            b'X' => {
+                let end = match timing.dur {
+                    Some(dur) => nanoseconds(map(start + dur.ps)).ok_or((spans.dur.start, TOO_FAR))?,
+                    None => at,
+                };
+                self.slice(event, track, (at, end))
+            }
+            b'i' | b'I' => self.instant(event, track, at),
+            _ => {
+                self.flow(event, track, at, phase);
+                Ok(())
+            }
+        }
+    }
+
+    fn slice(&mut self, event: &Event<'_>, track: TrackId, (at, end): (i64, i64)) -> Result<(), EventFault> {
+        let bytes = event.bytes;
+        let (args, name, category) =
+            (self.args(event)?, self.text(bytes, &event.spans.name), self.category(bytes, &event.spans.cat));
+        let slices = &mut self.chunk.slices;
+        slices.track.push(track);
+        slices.start_ns.push(at);
+        slices.end_ns.push(end);
+        slices.flow.push(Flow::default());
+        slices.args.push(args);
+        slices.name.push(name);
+        slices.category.push(category);
+        Ok(())
+    }
+
+    fn instant(&mut self, event: &Event<'_>, track: TrackId, at: i64) -> Result<(), EventFault> {
+        let bytes = event.bytes;
+        let (args, name, category) =
+            (self.args(event)?, self.text(bytes, &event.spans.name), self.category(bytes, &event.spans.cat));
+        let instants = &mut self.chunk.instants;
+        instants.track.push(track);
+        instants.time_ns.push(at);
+        instants.args.push(args);
+        instants.name.push(name);
+        instants.category.push(category);
+        Ok(())
+    }
+
+    fn flow(&mut self, event: &Event<'_>, track: TrackId, at: i64, phase: u8) {
+        let (bytes, spans) = (event.bytes, &event.spans);
+        // The id is of this file: of another rank's the same number is another flow.
+        let id = words::number(&bytes[spans.id.clone()]);
+        let what = (self.options.part, &bytes[spans.cat.clone()], &bytes[spans.name.clone()], id);
+        let id = FixedState::with_seed(0).hash_one(what).max(1);
+        let end = match phase {
+            b's' => FlowEnd::Out,
+            b't' => FlowEnd::Step,
+            _ => FlowEnd::In,
+        };
+        let flows = &mut self.chunk.flows;
+        flows.track.push(track);
+        flows.time_ns.push(at);
+        flows.flow.push(Flow { id, end });
+    }
+
+    fn text(&mut self, bytes: &[u8], span: &Range<usize>) -> StringId {
+        self.chunk.strings.intern(&text(&bytes[span.clone()]))
+    }
+
+    fn category(&mut self, bytes: &[u8], span: &Range<usize>) -> StringId {
+        self.chunk.strings.intern(&text(words::category(&bytes[span.clone()])))
+    }
+
+    /// The number of the event's track.
+    fn track(&mut self, event: &Event<'_>) -> Result<TrackId, EventFault> {
+        let (bytes, spans) = (event.bytes, &event.spans);
+        let [pid, tid] = [&spans.pid, &spans.tid].map(|span| words::number(&bytes[span.clone()]));
+        let side = words::side(words::category(&bytes[spans.cat.clone()]));
+        let track = self.rows.track((pid, tid), side, || device(bytes, spans));
+        track.ok_or((spans.tid.start, "the file has more than a million processes and threads"))
+    }
+
+    fn args(&mut self, event: &Event<'_>) -> Result<ArgRange, EventFault> {
+        let (bytes, span) = (event.bytes, &event.spans.args);
+        let first = self.chunk.args.key.len() as u32;
+        if !self.options.args || bytes[span.clone()].first() != Some(&b'{') {
+            return Ok(ArgRange { first, count: 0 });
+        }
+        let Chunk { strings, args, .. } = &mut self.chunk;
+        let walked = scan::object(&bytes[..span.end], span.start, |key, at| {
+            let raw = &bytes[at];
+            let value = match raw.first() {
+                Some(b'"') => Value::Text(strings.push(&text(raw))),
+                Some(b'{' | b'[') => Value::Json(strings.push(&json(raw))),
+                _ if raw == b"null" => Value::Json(strings.push("null")),
+                Some(b't') => Value::Boolean(true),
+                Some(b'f') => Value::Boolean(false),
+                _ => number(raw).unwrap_or_else(|| Value::Text(strings.push(&String::from_utf8_lossy(raw)))),
+            };
+            args.key.push(strings.intern(&String::from_utf8_lossy(key)));
+            args.value.push(value);
+            Ok(())
+        });
+        walked.map_err(|fault: Fault| (fault.at, fault.problem))?;
+        Ok(ArgRange { first, count: args.key.len() as u32 - first })
+    }
+
+    fn metadata(&mut self, event: &Event<'_>) -> Result<(), EventFault> {
+        let (bytes, spans) = (event.bytes, &event.spans);
+        let [pid, tid] = [&spans.pid, &spans.tid].map(|span| words::number(&bytes[span.clone()]));
+        if bytes[spans.args.clone()].first() != Some(&b'{') {
+            return Ok(());
+        }
+        let what = &bytes[spans.name.clone()];
+        let walked = scan::object(&bytes[..spans.args.end], spans.args.start, |key, at| {
+            self.rows.describe(what, key, (pid, tid), || text(&bytes[at]).into_owned());
+            Ok(())
+        });
+        walked.map(|_| ()).map_err(|fault: Fault| (fault.at, fault.problem))
+    }
+}
+
+/// The nearest nanosecond.
+#[inline]
+fn nanoseconds(ps: Picoseconds) -> Option<i64> {
+    i64::try_from(decimal::round_to_nanoseconds(ps) / 1000).ok()
+}
+
+/// A JSON number; integers keep their digits.
+fn number(raw: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(raw).ok()?;
+    let whole = text.parse().map(Value::Integer).or_else(|_| text.parse().map(Value::Unsigned));
+    let is_whole = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    let float = || text.parse().ok().filter(|value: &f64| value.is_finite() && !is_whole).map(Value::Float);
+    whole.ok().or_else(float)
+}
+
+/// The device that an event states in its arguments.
+fn device(bytes: &[u8], spans: &EventSpans) -> Option<i64> {
+    let mut found = None;
+    if bytes[spans.args.clone()].first() == Some(&b'{') {
+        // What is wrong with arguments is found when they are read.
+        let _ = scan::object(&bytes[..spans.args.end], spans.args.start, |key, at| {
+            if key == b"device" {
+                found = std::str::from_utf8(words::number(&bytes[at])).ok().and_then(|text| text.parse().ok());
+            }
+            Ok(())
+        });
+    }
+    found
+}
+
+/// An array or an object as valid JSON.
+fn json(raw: &[u8]) -> Cow<'_, str> {
+    if valid::is_valid(raw) {
+        return String::from_utf8_lossy(raw);
+    }
+    let mut mended = Vec::new();
+    valid::mend(raw, &mut Invalid::default(), &mut mended);
+    Cow::Owned(String::from_utf8_lossy(&mended).into_owned())
+}
+
+/// Said of a time that no output can hold.
+const TOO_FAR: &str = "the time does not fit in 64 bits of nanoseconds";

@@ -1,0 +1,490 @@
+//! A trace file of any size as a sequence of items: the keys and values of the root object, and the
+//! events one by one.
+//!
+//! The items together are the file, byte for byte, so a writer that changes nothing copies
+//! everything. Events, keys and the few values that a caller requests must fit into [`BUFFER_MAX`];
+//! values of other keys are passed on in pieces and may be of any size. It does not decode strings
+//! or validate values that it only passes on.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use super::scan::{self, Brackets, EventSpans, Fault};
+use super::source::Source;
+use crate::Error;
+
+/// A part of the file.
+pub(super) enum Item<'a> {
+    /// White space and the opening brace of the root.
+    Open(&'a [u8]),
+    /// Comma, key, colon and white space.
+    Key {
+        /// The complete bytes.
+        bytes: &'a [u8],
+        /// The key as written, without quotes.
+        raw: &'a [u8],
+        /// The decoded key.
+        key: Cow<'a, [u8]>,
+    },
+    /// A requested value, complete.
+    Asked(&'a [u8]),
+    /// A piece of another value.
+    Piece(&'a [u8]),
+    /// The bracket before the events.
+    EventsOpen(&'a [u8]),
+    /// Called for each event.
+    Event(Event<'a>),
+    /// White space and the bracket after the events.
+    EventsClose(&'a [u8]),
+    /// The closing brace of the root, or white space after it.
+    Close(&'a [u8]),
+    /// The end of the file.
+    End,
+}
+
+/// One event.
+pub(super) struct Event<'a> {
+    /// Comma and white space before it.
+    pub(super) lead: &'a [u8],
+    /// From brace to brace.
+    pub(super) bytes: &'a [u8],
+    /// Positions of its members in `bytes`.
+    pub(super) spans: EventSpans,
+    /// Position in the file.
+    pub(super) offset: u64,
+}
+
+/// A file that is being read.
+pub(super) struct Document {
+    path: PathBuf,
+    source: Source,
+    asked: &'static [&'static [u8]],
+    buffer: Vec<u8>,
+    /// Start of the current item; everything before it is done.
+    start: usize,
+    filled: usize,
+    /// Bytes of the file before the first byte of the buffer.
+    origin: u64,
+    ended: bool,
+    state: State,
+    events_seen: bool,
+}
+
+#[derive(Copy, Clone)]
+enum State {
+    Start,
+    Member { first: bool },
+    Value { kind: Kind },
+    Nested(Nested),
+    Events { first: bool },
+    AfterRoot,
+}
+
+#[derive(Copy, Clone)]
+enum Kind {
+    Asked,
+    Events,
+    Other,
+}
+
+/// Inside a value that is handed on in pieces.
+#[derive(Copy, Clone, Default)]
+struct Nested {
+    brackets: Brackets,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Document {
+    /// Opens a file; `asked` are the root's keys whose complete values are requested.
+    pub(super) fn open(path: &Path, asked: &'static [&'static [u8]]) -> Result<Document, Error> {
+        Ok(Document {
+            path: path.to_path_buf(),
+            source: Source::open(path)?,
+            asked,
+            buffer: vec![0; BUFFER_START],
+            start: 0,
+            filled: 0,
+            origin: 0,
+            ended: false,
+            state: State::Start,
+            events_seen: false,
+        })
+    }
+
+    /// Whether the file is compressed.
+    pub(super) fn is_gzip(&self) -> bool {
+        self.source.is_gzip()
+    }
+
+    /// How much of the file has been returned.
+    pub(super) fn position(&self) -> u64 {
+        self.origin + self.start as u64
+    }
+
+    /// An error at `at` bytes after `offset` in the file.
+    pub(super) fn malformed(&self, offset: u64, at: usize, problem: &str) -> Error {
+        Error::malformed(&self.path, offset + at as u64, problem)
+    }
+
+    /// The next part of the file.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<Item<'_>, Error> {
+        match self.state {
+            State::Events { first } => self.next_event(first),
+            State::Start => self.open_root(),
+            State::Member { first } => self.next_member(first),
+            State::Value { kind } => self.open_value(kind),
+            State::Nested(nested) => self.next_piece(nested),
+            State::AfterRoot => self.next_tail(),
+        }
+    }
+
+    fn next_event(&mut self, first: bool) -> Result<Item<'_>, Error> {
+        let (lead, spans) = self.attempt("inside traceEvents", |bytes| {
+            let mut at = scan::skip_space(bytes, 0);
+            match bytes.get(at) {
+                None => return Ok(None),
+                Some(b']') => return Ok(Some((at + 1, None))),
+                Some(b',') if !first => at = scan::skip_space(bytes, at + 1),
+                Some(_) if first => {}
+                Some(_) => return Err(Fault { at, problem: "a comma or the end of traceEvents was expected here" }),
+            }
+            match bytes.get(at) {
+                None => Ok(None),
+                Some(b'{') => match scan::event(&bytes[at..]) {
+                    Ok(spans) => Ok(spans.map(|spans| (at, Some(spans)))),
+                    Err(fault) => Err(Fault { at: at + fault.at, ..fault }),
+                },
+                Some(_) => Err(Fault { at, problem: "an event that is not an object" }),
+            }
+        })?;
+        let Some(spans) = spans else {
+            self.state = State::Member { first: false };
+            return Ok(Item::EventsClose(self.take(lead)));
+        };
+        self.state = State::Events { first: false };
+        let offset = self.origin + (self.start + lead) as u64;
+        let taken = self.take(lead + spans.end);
+        let (lead, bytes) = taken.split_at(lead);
+        Ok(Item::Event(Event { lead, bytes, spans, offset }))
+    }
+
+    fn open_root(&mut self) -> Result<Item<'_>, Error> {
+        let end = self.attempt("before any JSON", |bytes| {
+            let mark = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+            let at = scan::skip_space(bytes, mark);
+            match bytes.get(at) {
+                None => Ok(None),
+                Some(b'{') => Ok(Some(at + 1)),
+                Some(b'[') => Err(Fault { at, problem: "not a Kineto trace: the root is an array, not an object" }),
+                Some(_) => Err(Fault { at, problem: "not a Kineto trace: the root is not a JSON object" }),
+            }
+        })?;
+        self.state = State::Member { first: true };
+        Ok(Item::Open(self.take(end)))
+    }
+
+    fn next_member(&mut self, first: bool) -> Result<Item<'_>, Error> {
+        let found = self.attempt("inside the root object", |bytes| {
+            let mut at = scan::skip_space(bytes, 0);
+            match bytes.get(at) {
+                None => return Ok(None),
+                Some(b'}') => return Ok(Some((at + 1, 0..0))),
+                Some(b',') if !first => at = scan::skip_space(bytes, at + 1),
+                Some(_) if first => {}
+                Some(_) => return Err(Fault { at, problem: "a comma or the end of the root was expected here" }),
+            }
+            match bytes.get(at) {
+                None => return Ok(None),
+                Some(b'"') => {}
+                Some(_) => return Err(Fault { at, problem: "a key was expected here" }),
+            }
+            let Some(key_end) = scan::string_end(bytes, at) else { return Ok(None) };
+            let key = at + 1..key_end - 1;
+            at = scan::skip_space(bytes, key_end);
+            match bytes.get(at) {
+                None => return Ok(None),
+                Some(b':') => {}
+                Some(_) => return Err(Fault { at, problem: "a colon was expected here" }),
+            }
+            at = scan::skip_space(bytes, at + 1);
+            // The value's first byte belongs to the value, but must be there for white space to
+            // have ended.
+            Ok(bytes.get(at).map(|_| (at, key.clone())))
+        })?;
+        let (end, key) = found;
+        if key.is_empty() && self.buffer[self.start + end - 1] == b'}' {
+            if !self.events_seen {
+                return Err(self.fault_here(end - 1, "not a Kineto trace: the root has no traceEvents"));
+            }
+            self.state = State::AfterRoot;
+            return Ok(Item::Close(self.take(end)));
+        }
+        let wrong = || self.fault_here(key.start, scan::WRONG_ESCAPE);
+        let name = scan::key(&self.buffer[self.start + key.start..self.start + key.end]).ok_or_else(wrong)?;
+        let kind = match &*name {
+            EVENTS => Kind::Events,
+            name if self.asked.contains(&name) => Kind::Asked,
+            _ => Kind::Other,
+        };
+        if matches!(kind, Kind::Events) && std::mem::replace(&mut self.events_seen, true) {
+            return Err(self.fault_here(key.start, "the root has traceEvents twice"));
+        }
+        self.state = State::Value { kind };
+        let bytes = self.take(end);
+        let raw = &bytes[key];
+        Ok(Item::Key { bytes, raw, key: scan::key(raw).unwrap_or(Cow::Borrowed(raw)) })
+    }
+
+    fn open_value(&mut self, kind: Kind) -> Result<Item<'_>, Error> {
+        let first = self.attempt("before a value", |bytes| Ok(bytes.first().copied()))?;
+        match (kind, first) {
+            (Kind::Events, b'[') => {
+                self.state = State::Events { first: true };
+                Ok(Item::EventsOpen(self.take(1)))
+            }
+            (Kind::Events, _) => Err(self.fault_here(0, "traceEvents is not an array")),
+            (Kind::Other, b'{' | b'[' | b'"') => self.next_piece(Nested::default()),
+            (Kind::Asked | Kind::Other, _) => {
+                let end = self.attempt("inside a value", |bytes| scan::value_end(bytes, 0))?;
+                self.state = State::Member { first: false };
+                let value = self.take(end);
+                Ok(if matches!(kind, Kind::Asked) { Item::Asked(value) } else { Item::Piece(value) })
+            }
+        }
+    }
+
+    fn next_piece(&mut self, mut nested: Nested) -> Result<Item<'_>, Error> {
+        self.attempt("inside a value", |bytes| Ok(bytes.first().map(|_| ())))?;
+        match nested.advance(&self.buffer[self.start..self.filled]) {
+            Ok((length, finished)) => {
+                self.state = if finished { State::Member { first: false } } else { State::Nested(nested) };
+                Ok(Item::Piece(self.take(length)))
+            }
+            Err(fault) => Err(self.fault_here(fault.at, fault.problem)),
+        }
+    }
+
+    fn next_tail(&mut self) -> Result<Item<'_>, Error> {
+        if self.start == self.filled && !self.refill()? {
+            return Ok(Item::End);
+        }
+        let rest = &self.buffer[self.start..self.filled];
+        let blank = scan::skip_space(rest, 0);
+        // A zero byte pads what block devices and some copiers wrote; Python's reader takes it as
+        // an error, and so do we.
+        if blank < rest.len() {
+            return Err(self.fault_here(blank, "unexpected data after the end of the root object"));
+        }
+        Ok(Item::Close(self.take(blank)))
+    }
+
+    /// Runs `step` on the available data, with more and more of the file until it succeeds.
+    #[inline]
+    fn attempt<T>(
+        &mut self,
+        place: &'static str,
+        step: impl Fn(&[u8]) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Error> {
+        loop {
+            match step(&self.buffer[self.start..self.filled]) {
+                Ok(Some(found)) => return Ok(found),
+                Err(fault) => return Err(self.fault_here(fault.at, fault.problem)),
+                Ok(None) => {
+                    if !self.refill()? {
+                        return Err(self.cut(place));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads on; `false` at the end of the file.
+    #[cold]
+    fn refill(&mut self) -> Result<bool, Error> {
+        if self.ended {
+            return Ok(false);
+        }
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.filled, 0);
+            self.origin += self.start as u64;
+            self.filled -= self.start;
+            self.start = 0;
+        }
+        if self.filled == self.buffer.len() {
+            if self.filled >= BUFFER_MAX {
+                let problem = format!("the value that begins here does not end within {BUFFER_MAX} bytes");
+                return Err(Error::malformed(&self.path, self.origin, problem));
+            }
+            self.buffer.resize(self.filled * 2, 0);
+        }
+        // A buffer that had to grow is filled before it is looked at again, or something long in
+        // small pieces would be looked at once per piece.
+        let before = self.filled;
+        let enough = if self.buffer.len() > BUFFER_START { self.buffer.len() } else { before + 1 };
+        while self.filled < enough && !self.ended {
+            let count = self.fill()?;
+            self.filled += count;
+            self.ended = count == 0;
+        }
+        Ok(self.filled > before)
+    }
+
+    /// Reads once; 0 at the end of the file.
+    fn fill(&mut self) -> Result<usize, Error> {
+        match self.source.read(&mut self.buffer[self.filled..]) {
+            Ok(count) => Ok(count),
+            Err(error) if self.source.is_gzip() => {
+                let problem = format!("the gzip data ends early or is damaged ({error})");
+                Err(Error::malformed(&self.path, self.origin + self.filled as u64, problem))
+            }
+            Err(error) => Err(Error::io(&self.path, "read")(error)),
+        }
+    }
+
+    /// Takes `length` bytes off the front.
+    #[inline]
+    fn take(&mut self, length: usize) -> &[u8] {
+        let from = self.start;
+        self.start += length;
+        &self.buffer[from..from + length]
+    }
+
+    fn fault_here(&self, at: usize, problem: &str) -> Error {
+        self.malformed(self.origin, self.start + at, problem)
+    }
+
+    fn cut(&self, place: &str) -> Error {
+        self.malformed(self.origin, self.filled, &format!("the file ends {place}"))
+    }
+}
+
+impl Nested {
+    /// Goes through `bytes`; returns how many belong to the value, and whether it ended.
+    fn advance(&mut self, bytes: &[u8]) -> Result<(usize, bool), Fault> {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.in_string {
+                if self.escaped {
+                    self.escaped = false;
+                    at += 1;
+                    continue;
+                }
+                match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
+                    None => break,
+                    Some(offset) => {
+                        self.escaped = bytes[at + offset] == b'\\';
+                        self.in_string = self.escaped;
+                        at += offset + 1;
+                    }
+                }
+            } else {
+                let byte = bytes[at];
+                at += 1;
+                match byte {
+                    b'"' => self.in_string = true,
+                    b'{' | b'[' if !self.brackets.open(byte == b'{') => {
+                        return Err(Fault { at: at - 1, problem: "values nest too deep" });
+                    }
+                    b'}' | b']' if !self.brackets.close(byte == b'}') => {
+                        return Err(Fault { at: at - 1, problem: "mismatched closing bracket" });
+                    }
+                    _ => {}
+                }
+            }
+            if !self.in_string && self.brackets.is_empty() {
+                return Ok((at, true));
+            }
+        }
+        Ok((bytes.len(), false))
+    }
+}
+
+/// Size of a read; it fits into a core's own cache.
+const BUFFER_START: usize = 512 << 10;
+/// Anything without an end within this many bytes is refused, including white space.
+pub(super) const BUFFER_MAX: usize = 32 << 20;
+/// What some editors put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// The key of the events.
+const EVENTS: &[u8] = b"traceEvents";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every item of a text, and the text reassembled.
+    fn walk(text: &[u8]) -> Result<Vec<u8>, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        std::fs::write(&path, text).unwrap();
+        let mut document = Document::open(&path, &[b"baseTimeNanoseconds"])?;
+        let mut out = Vec::new();
+        loop {
+            match document.next()? {
+                Item::End => return Ok(out),
+                Item::Event(event) => {
+                    out.extend_from_slice(event.lead);
+                    out.extend_from_slice(event.bytes);
+                    let begin = usize::try_from(event.offset).unwrap();
+                    assert_eq!(&text[begin..begin + event.bytes.len()], event.bytes, "offsets are those of the file");
+                }
+                Item::Open(bytes)
+                | Item::Key { bytes, .. }
+                | Item::Asked(bytes)
+                | Item::Piece(bytes)
+                | Item::EventsOpen(bytes)
+                | Item::EventsClose(bytes)
+                | Item::Close(bytes) => out.extend_from_slice(bytes),
+            }
+        }
+    }
+
+    fn check_refused(text: &[u8], offset: u64, problem: &str) {
+        match walk(text) {
+            Err(Error::Malformed { offset: at, problem: said, .. }) => {
+                assert_eq!((at, said.contains(problem)), (offset, true), "{said}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn items_are_the_file() {
+        let long = "y".repeat(3 * BUFFER_START);
+        for text in [
+            r#"{"traceEvents":[]}"#.to_owned(),
+            "\u{feff}{\"traceEvents\":[]}".to_owned(),
+            " { \"a\" : { \"b\":[1,\"]\\\"\"] } ,\n\"traceEvents\": [\n {\"ts\":1} , {\"ts\":2}\n ] , \"baseTimeNanoseconds\": 5 }\n\n".to_owned(),
+            format!("{{\"a\":\"{long}\",\"b\":[{}1],\"\":2,\"traceEvents\":[{{\"name\":\"{long}\",\"ts\":1}},{{}}]}}", "1,".repeat(BUFFER_START)),
+        ] {
+            assert!(walk(text.as_bytes()).unwrap() == text.as_bytes());
+        }
+        let wild = b"{\"traceEvents\":[{\"name\":\"\x01\xff\xfe\n\\\"\",\"ts\":1}],\"x\":\"\xff\x00\"}";
+        assert_eq!(walk(wild).unwrap(), wild);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_at_its_place() {
+        check_refused(b"", 0, "before any JSON");
+        check_refused(b"   ", 3, "before any JSON");
+        check_refused(b"[]", 0, "array");
+        check_refused(b"\x0a\x05hello", 1, "not a JSON object");
+        check_refused(b"{\"a\":1}", 6, "no traceEvents");
+        check_refused(b"{\"traceEvents\":{}}", 15, "not an array");
+        check_refused(b"{\"traceEvents\":[1]}", 16, "not an object");
+        check_refused(b"{\"traceEvents\":[{\"ts\":1} {\"ts\":2}]}", 25, "comma");
+        check_refused(b"{\"traceEvents\":[{\"ts\":1},{\"t", 28, "ends inside traceEvents");
+        check_refused(b"{\"traceEvents\":[],\"traceEvents\":[]}", 19, "twice");
+        check_refused(b"{\"traceEvents\":[]}x", 18, "unexpected data");
+        check_refused(b"{\"traceEvents\":[],\"a\":[[1]", 26, "ends inside a value");
+        check_refused(
+            format!("{{\"a\":{}", "[".repeat(100_000)).as_bytes(),
+            5 + u64::from(scan::DEPTH_MAX),
+            "too deep",
+        );
+        let blank = [b"{\"traceEvents\":[".to_vec(), vec![b' '; BUFFER_MAX + 1]].concat();
+        check_refused(&blank, 16, "does not end within");
+    }
+}

@@ -1,0 +1,371 @@
+//! The facts of a Kineto trace: base, identity, clock markers and collectives.
+//!
+//! One or two passes over the file fill `model::TraceFacts`. Times are kept relative until the end
+//! of the file, because the base may come last. Marks are events with the name of a mark
+//! (`estimate::record`). Markers are events whose name carries the system clock's time, read just
+//! before the event began. The copies of annotations on a GPU's timeline (`gpu_user_annotation`)
+//! are not markers, because they began when the GPU reached them.
+
+use std::path::Path;
+
+use probe_sync_estimate::record::parse_mark_name;
+use serde_json::Value;
+
+use super::base::{self, BASE_KEY};
+use super::collectives::Collector;
+use super::decimal::Decimal;
+use super::document::{Document, Event, Item};
+use super::merge::MERGED_KEY;
+use super::timing::{Timing, is_metadata};
+use super::words;
+use crate::Error;
+use crate::model::{
+    ClockPair, GroupKey, Identity, Launcher, LeftOut, MarkStamp, PairKind, Picoseconds, Reach, Spread, TraceFacts,
+};
+use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions, rank_marker};
+
+/// Reads the facts of a trace: in one pass, or in two if some times turn out to be implausible.
+///
+/// # Errors
+/// The file cannot be read, is no Kineto trace, or is cut short; with the byte's offset.
+pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+    let (facts, spread, wrapped) = read_within(path, options, None)?;
+    let stopped_ps = wrapped.proven();
+    let reach = spread.reach().map(|reach| Reach { stopped_ps, ..reach }).or(stopped_ps.map(Reach::until));
+    match reach {
+        None => Ok(facts),
+        reach => read_within(path, options, reach).map(|(facts, ..)| facts),
+    }
+}
+
+/// Reads the facts of the events within `reach`, which counts from the file's base, and the
+/// distribution of all times.
+fn read_within(
+    path: &Path,
+    options: &FactOptions,
+    reach: Option<Reach>,
+) -> Result<(TraceFacts, Spread, Wrapped), Error> {
+    let mut document = Document::open(path, ASKED)?;
+    let mut reader = Reader::new(options, reach);
+    let mut key = Vec::new();
+    loop {
+        match document.next()? {
+            Item::End => {
+                let (spread, wrapped) = (std::mem::take(&mut reader.spread), reader.wrapped);
+                return Ok((reader.finish(), spread, wrapped));
+            }
+            Item::Event(event) => {
+                let offset = event.offset;
+                if let Err((at, problem)) = reader.event(&event) {
+                    return Err(document.malformed(offset, at, problem));
+                }
+            }
+            Item::Key { key: name, .. } if *name == *MERGED_KEY => reader.merged = true,
+            Item::Key { key: name, .. } => key = name.get(..KEY_MAX).unwrap_or(&name).to_vec(),
+            Item::Asked(value) => {
+                if let Err(problem) = reader.header(&key, value) {
+                    return Err(Error::malformed(path, document.position(), problem));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Lengths that may have wrapped around, and when the profiler ended.
+#[derive(Copy, Clone, Debug, Default)]
+struct Wrapped {
+    /// Number of events, and their latest end.
+    events: u64,
+    last_ps: Option<Picoseconds>,
+    /// End of the profiler's own events.
+    stopped_ps: Option<Picoseconds>,
+}
+
+impl Wrapped {
+    #[inline]
+    fn look(&mut self, start_ps: Picoseconds, end_ps: Picoseconds, is_of_the_profiler: bool) {
+        if is_of_the_profiler {
+            self.stopped_ps = self.stopped_ps.max(Some(end_ps));
+        } else if Reach::may_be_wrapped(end_ps - start_ps) {
+            self.events += 1;
+            self.last_ps = self.last_ps.max(Some(end_ps));
+        }
+    }
+
+    /// When the recording ended, if such a length certainly wrapped around.
+    fn proven(&self) -> Option<Picoseconds> {
+        let (stopped_ps, last_ps) = self.stopped_ps.zip(self.last_ps)?;
+        (last_ps > stopped_ps + Reach::AFTER_PS).then_some(stopped_ps)
+    }
+
+    /// A note about those that are kept.
+    fn note(&self) -> Option<String> {
+        (self.events > 0).then(|| {
+            format!(
+                "{} 71.6 minutes long, within a minute, possibly a negative length that wrapped around; kept, because this is not certain",
+                if self.events == 1 { "1 event is".to_owned() } else { format!("{} events are", self.events) }
+            )
+        })
+    }
+}
+
+/// State of one pass.
+struct Reader<'a> {
+    options: &'a FactOptions,
+    base_ns: Option<i64>,
+    identity: Identity,
+    merged: bool,
+    aligned_to: Option<String>,
+    aligned_sigma_ns: Option<f64>,
+    /// Rank stated by a marker.
+    rank_marker: Option<(u32, u32)>,
+    groups: Vec<GroupKey>,
+    events: u64,
+    span: Option<(Picoseconds, Picoseconds)>,
+    pairs: Vec<ClockPair>,
+    pairs_left_out: u64,
+    marks: Vec<MarkStamp>,
+    marks_left_out: u64,
+    unreadable_markers: u64,
+    untimed: u64,
+    /// Range of plausible times, from the base of the file; `None`: not known yet, or all.
+    reach: Option<Reach>,
+    spread: Spread,
+    wrapped: Wrapped,
+    left_out: LeftOut,
+    collector: Collector,
+    notes: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(options: &'a FactOptions, reach: Option<Reach>) -> Reader<'a> {
+        Reader {
+            options,
+            reach,
+            spread: Spread::default(),
+            wrapped: Wrapped::default(),
+            left_out: LeftOut::default(),
+            base_ns: None,
+            identity: Identity::default(),
+            merged: false,
+            aligned_to: None,
+            aligned_sigma_ns: None,
+            rank_marker: None,
+            groups: Vec::new(),
+            events: 0,
+            span: None,
+            pairs: Vec::new(),
+            pairs_left_out: 0,
+            marks: Vec::new(),
+            marks_left_out: 0,
+            unreadable_markers: 0,
+            untimed: 0,
+            collector: Collector::new(&options.spill),
+            notes: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, event: &Event<'_>) -> Result<(), (usize, &'static str)> {
+        let (bytes, spans) = (event.bytes, &event.spans);
+        if is_metadata(bytes, spans) {
+            return Ok(());
+        }
+        let timing = match Timing::believed(bytes, spans, 0, self.reach) {
+            Ok(Some(timing)) => timing,
+            Ok(None) => {
+                self.untimed += 1;
+                return Ok(());
+            }
+            Err(oddity) => {
+                self.left_out.add(oddity, event.offset);
+                return Ok(());
+            }
+        };
+        let (ts, end) = (timing.ts, timing.ts.ps + timing.length_ps());
+        match timing.is_zero() {
+            true => self.spread.add_zero(ts.ps),
+            false => self.spread.add(ts.ps, end),
+        }
+        if timing.dur.is_some() {
+            self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
+            // The copy of an annotation on a device's timeline begins when the device got there.
+            if let ([b'"', name @ .., b'"'], false) =
+                (&bytes[spans.name.clone()], words::category(&bytes[spans.cat.clone()]) == b"gpu_user_annotation")
+            {
+                self.collector.steps.look(name, ts.ps, end);
+            }
+        }
+        self.events += 1;
+        let is_of_the_profiler = is_of_the_profiler(bytes, event);
+        self.wrapped.look(ts.ps, end, is_of_the_profiler);
+        if !(self.marker(bytes, event, ts) || is_of_the_profiler) {
+            let (first, last) = self.span.unwrap_or((ts.ps, end));
+            self.span = Some((first.min(ts.ps), last.max(end).max(ts.ps)));
+        }
+        Ok(())
+    }
+
+    /// Keeps the event if its name contains a time or a rank; returns whether it does.
+    #[inline]
+    fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Decimal) -> bool {
+        let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return false };
+        let of_gpu = || words::category(&bytes[event.spans.cat.clone()]) == b"gpu_user_annotation";
+        if let Some((token, number)) = parse_mark_name(name) {
+            let begins = &bytes[event.spans.ph.clone()] == b"\"X\"" && !of_gpu();
+            if begins && self.marks.len() < PAIRS_MAX {
+                let unit_ps = 10_i128.pow(6_u32.saturating_sub(start.fraction));
+                self.marks.push(MarkStamp { token, number, tracer_ps: start.ps, unit_ps });
+            } else {
+                self.marks_left_out += u64::from(begins);
+            }
+            return begins;
+        }
+        let stated = if let Some(rest) = name.strip_prefix(MARKER) {
+            Some(rest)
+        } else if let Some(rest) = name.strip_prefix(SET_MARKER) {
+            memchr::memchr(b'#', rest).map(|at| &rest[at + 1..])
+        } else if let Some(pattern) = &self.options.markers {
+            let captures = std::str::from_utf8(name).ok().and_then(|name| pattern.captures(name));
+            captures.and_then(|captures| captures.name("system_ns")).map(|group| group.as_str().as_bytes())
+        } else {
+            None
+        };
+        let Some(stated) = stated else {
+            let rank = rank_marker(name);
+            self.rank_marker = self.rank_marker.or(rank);
+            return rank.is_some();
+        };
+        if of_gpu() {
+            return false;
+        }
+        match std::str::from_utf8(stated).ok().and_then(|text| text.parse().ok()) {
+            None => self.unreadable_markers += 1,
+            Some(_) if self.pairs.len() >= PAIRS_MAX => self.pairs_left_out += 1,
+            Some(system_ns) => self.pairs.push(ClockPair { tracer_ps: start.ps, system_ns, kind: PairKind::Marker }),
+        }
+        true
+    }
+
+    fn header(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
+        match key {
+            BASE_KEY => {
+                let base_ns = base::parse(value).ok_or("baseTimeNanoseconds is not a whole number")?;
+                if self.base_ns.replace(base_ns).is_some() {
+                    return Err("baseTimeNanoseconds occurs twice");
+                }
+            }
+            b"host_name" => {
+                self.identity.hostname = match serde_json::from_slice(value) {
+                    Ok(name) => Some(name),
+                    Err(_) => value.starts_with(b"\"").then(|| super::collectives::text(value)),
+                };
+            }
+            _ if key == ALIGNED_TO.as_bytes() => {
+                let clock = serde_json::from_slice(value).map_err(|_| "probe_sync_timeline is not a string")?;
+                self.aligned_to = Some(clock);
+            }
+            _ if key == ALIGNED_SIGMA.as_bytes() => {
+                self.aligned_sigma_ns = super::collectives::text(value).parse().ok();
+            }
+            _ if value.len() > DISTRIBUTED_MAX => self.notes.push("distributedInfo is too long".into()),
+            _ => match serde_json::from_str::<Value>(&String::from_utf8_lossy(value)) {
+                Ok(info) => self.distributed(&info),
+                Err(error) => self.notes.push(format!("cannot parse distributedInfo: {error}")),
+            },
+        }
+        Ok(())
+    }
+
+    fn distributed(&mut self, info: &Value) {
+        let number = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
+        self.identity.rank = number(&info["rank"]);
+        self.identity.launcher = self.identity.rank.map(|_| Launcher::Torchrun);
+        self.identity.world_size = number(&info["world_size"]);
+        for group in info["pg_config"].as_array().into_iter().flatten() {
+            let name = match &group["pg_name"] {
+                Value::String(name) => name.clone(),
+                Value::Number(number) => number.to_string(),
+                _ => continue,
+            };
+            let ranks = group["ranks"].as_array().and_then(|ranks| ranks.iter().map(number).collect());
+            self.groups.push(GroupKey { name, ranks, size: number(&group["pg_size"]), is_from_making: false });
+        }
+    }
+
+    fn finish(mut self) -> TraceFacts {
+        let base_ps = i128::from(self.base_ns.unwrap_or(0)) * 1000;
+        self.identity.marked_rank = self.rank_marker;
+        if let (None, Some((rank, world_size))) = (self.identity.rank, self.rank_marker) {
+            self.identity = Identity { rank: Some(rank), world_size: Some(world_size), ..self.identity };
+        }
+        self.pairs.iter_mut().for_each(|pair| pair.tracer_ps += base_ps);
+        self.marks.iter_mut().for_each(|mark| mark.tracer_ps += base_ps);
+        let collector = self.collector;
+        let mut note = |count: u64, text: &str| {
+            if count > 0 {
+                self.notes.push(format!("{count} {text}"));
+            }
+        };
+        note(self.untimed, "events have no ts");
+        note(self.pairs_left_out, "clock markers beyond the first million were ignored");
+        note(self.marks_left_out, "marks beyond the first million were ignored");
+        note(self.unreadable_markers, "clock markers have no readable time");
+        if collector.kernels == 0 {
+            note(
+                collector.enqueued,
+                "record_param_comms events only enqueue collectives, and no kernel shows when they ran",
+            );
+        }
+        self.notes.extend(self.wrapped.note());
+        let (collectives, named, steps) = collector.finish(base_ps, self.identity.rank, &self.groups);
+        self.notes.extend(collectives.left_out_note());
+        for group in named {
+            match self.groups.iter_mut().find(|listed| listed.name == group.name) {
+                Some(listed) => listed.ranks = listed.ranks.take().or(group.ranks),
+                None => self.groups.push(group),
+            }
+        }
+        TraceFacts {
+            identity: self.identity,
+            merged: self.merged,
+            aligned_to: self.aligned_to,
+            aligned_sigma_ns: self.aligned_sigma_ns,
+            events: self.events,
+            reach: self.reach.map(|reach| reach.shifted(base_ps)),
+            span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
+            pairs: self.pairs,
+            marks: self.marks,
+            collectives,
+            groups: self.groups,
+            steps,
+            notes: self.notes,
+            omitted: self.left_out.by_reason(),
+            warnings: self.left_out.note().into_iter().collect(),
+            ..TraceFacts::default()
+        }
+    }
+}
+
+/// Whether an event concerns the profiler's own session and nothing that the program did: the spans
+/// of whole iterations and the end of the recording, which is up to 100 ms after the last event.
+fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
+    let spans = &event.spans;
+    &bytes[spans.cat.clone()] == b"\"Trace\""
+        || matches!(&bytes[spans.pid.clone()], b"\"Spans\"" | b"\"Traces\"")
+        || &bytes[spans.name.clone()] == b"\"Record Window End\""
+}
+
+/// What the root states about the trace.
+const ASKED: &[&[u8]] = &[BASE_KEY, b"distributedInfo", b"host_name", ALIGNED_TO.as_bytes(), ALIGNED_SIGMA.as_bytes()];
+/// No key that is asked for is longer.
+const KEY_MAX: usize = 32;
+/// Markers that are kept; a marker a millisecond for a quarter of an hour.
+const PAIRS_MAX: usize = 1_000_000;
+/// A longer description of the job is left unread.
+const DISTRIBUTED_MAX: usize = 8 << 20;
+/// The markers of this project.
+const MARKER: &[u8] = b"probe_sync.clock#";
+/// The markers of the data sets: true time, then the node's.
+const SET_MARKER: &[u8] = b"clkmark#";

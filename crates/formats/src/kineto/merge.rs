@@ -1,0 +1,285 @@
+//! Merges all nodes' traces into one file with one base and unique numbers.
+//!
+//! There are two passes over each input: the first finds the base, the first instant and the
+//! largest id, and the second writes. The order of events is kept, as is everything except times
+//! and the numbers listed in `tracks`. An input's data other than events goes under `nodes`, the
+//! caller's data under `probe_sync`. It does not sort events.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::base::{self, BASE_KEY};
+use super::document::{Document, Item};
+use super::edits::Edits;
+use super::kept::Kept;
+use super::rewrite::{Edited, Times};
+use super::sink::Sink;
+use super::timing::{Timing, is_metadata};
+use super::tracks::{self, NODES_MAX, ProcessNames, Tracks};
+use super::valid::Passing;
+use crate::Error;
+use crate::chunk::BETWEEN_NAMES;
+use crate::model::Picoseconds;
+use crate::{MergeInput, MergeOptions, MergeStats, RewriteStats};
+
+/// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
+///
+/// # Errors
+/// Returns an error for anything wrong with an input, with its offset; for more nodes, tracks or
+/// larger ids than can be distinguished; for failures of reading and writing. No output appears
+/// then.
+pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+    if inputs.len() > NODES_MAX {
+        return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes are not supported")));
+    }
+    let (mut surveys, mut kept) = look_through(inputs, options)?;
+    let first = inputs.iter_mut().zip(&surveys).filter_map(|(input, found)| found.first_ps.map(&mut *input.map)).min();
+    let base_ns = options.base_ns.unwrap_or_else(|| base::quarter_before(first.unwrap_or(0)));
+    let stride = id_stride(inputs, &surveys)?;
+    let mut merger = Merger { sink: Sink::create(output)?, headers: Vec::new(), events: 0, options };
+    let mut stats = MergeStats { base_ns, stride, ..MergeStats::default() };
+    let head = format!(
+        "{{\n  \"schemaVersion\": 1,\n  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": {base_ns},\n  \"traceEvents\": ["
+    );
+    merger.sink.put(head.as_bytes())?;
+    let mut by_part: Vec<usize> = (0..inputs.len()).collect();
+    by_part.sort_by_key(|index| inputs[*index].part);
+    for (index, (input, found)) in inputs.iter_mut().zip(&mut surveys).enumerate() {
+        let place = by_part.iter().position(|other| *other == index).unwrap_or(index);
+        let names = std::mem::take(&mut found.names).close();
+        let tracks = Tracks::new(index, place, &format!("{}{BETWEEN_NAMES}", input.label()), stride, names);
+        let times = Times::new(found.base_ns, Some(base_ns), input.reach);
+        // What an input needed is let go with it.
+        let (node, left_out) = merger.node(input, kept[index].take(), tracks, times)?;
+        stats.inputs.push(node);
+        stats.headers_left_out += left_out;
+    }
+    merger.sink.put(b"\n  ],\n  \"nodes\": [")?;
+    let headers = std::mem::take(&mut merger.headers);
+    merger.sink.put(&headers)?;
+    let metadata = options.metadata.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
+    let metadata = Value::Object(metadata.collect());
+    let key = String::from_utf8_lossy(MERGED_KEY);
+    merger.sink.put(format!("\n  ],\n  \"{key}\": {metadata}\n}}\n").as_bytes())?;
+    if let Some(filter) = &options.filter {
+        filter.accept(merger.sink.written())?;
+    }
+    stats.bytes_written = merger.sink.finish()?;
+    Ok(stats)
+}
+
+/// What must be known about all inputs, and what is kept of each.
+fn look_through<'a>(
+    inputs: &[MergeInput<'_>],
+    options: &'a MergeOptions,
+) -> Result<(Vec<Survey>, Vec<Option<Kept<'a>>>), Error> {
+    let mut surveys = Vec::with_capacity(inputs.len());
+    let mut kept: Vec<Option<Kept<'a>>> = Vec::with_capacity(inputs.len());
+    for (index, input) in inputs.iter().enumerate() {
+        let mut of_input = options.filter.as_deref().map(|filter| Kept::new(filter, index, input.reach));
+        let found = survey(input, of_input.as_mut())?;
+        if let Some(of_input) = &mut of_input {
+            of_input.survey(&input.path, found.base_ns)?;
+        }
+        kept.push(of_input);
+        surveys.push(found);
+    }
+    Ok((surveys, kept))
+}
+
+/// What must be known about an input before the first byte is written.
+struct Survey {
+    base_ns: Option<i64>,
+    first_ps: Option<Picoseconds>,
+    largest_id: u64,
+    /// Position of the largest id.
+    at: u64,
+    /// Names of its processes.
+    names: ProcessNames,
+}
+
+fn survey(input: &MergeInput<'_>, mut kept: Option<&mut Kept<'_>>) -> Result<Survey, Error> {
+    let mut document = Document::open(&input.path, &[BASE_KEY])?;
+    let mut found = Survey { base_ns: None, first_ps: None, largest_id: 0, at: 0, names: ProcessNames::default() };
+    let mut first_ps = None;
+    loop {
+        match document.next()? {
+            Item::End => break,
+            Item::Asked(value) => {
+                let base_ns = base::parse(value);
+                let problem = match (base_ns, found.base_ns) {
+                    (None, _) => Some("baseTimeNanoseconds is not a whole number"),
+                    (_, Some(_)) => Some("baseTimeNanoseconds occurs twice"),
+                    _ => None,
+                };
+                found.base_ns = base_ns;
+                if let Some(problem) = problem {
+                    return Err(document.malformed(document.position(), 0, problem));
+                }
+            }
+            Item::Event(event) => {
+                let (bytes, spans, offset) = (event.bytes, &event.spans, event.offset);
+                found.names.look(bytes, spans);
+                if let Some(kept) = &mut kept {
+                    kept.look(bytes, spans);
+                }
+                match tracks::largest_id(bytes, spans) {
+                    Ok(Some(id)) if id > found.largest_id => (found.largest_id, found.at) = (id, offset),
+                    Ok(_) => {}
+                    Err((at, problem)) => return Err(document.malformed(offset, at, problem)),
+                }
+                if !is_metadata(bytes, spans) {
+                    let starts = Timing::read(bytes, spans).ok().flatten().map(|timing| timing.ts.ps);
+                    first_ps = first_ps.into_iter().chain(starts).min();
+                }
+            }
+            _ => {}
+        }
+    }
+    let base_ps = i128::from(found.base_ns.unwrap_or(0)) * 1000;
+    let stated = first_ps.map(|first: Picoseconds| first + base_ps);
+    found.first_ps = input.reach.map(|reach| reach.first_ps).or(stated);
+    Ok(found)
+}
+
+/// The power of ten above every id.
+fn id_stride(inputs: &[MergeInput<'_>], surveys: &[Survey]) -> Result<u64, Error> {
+    let Some((input, found)) = inputs.iter().zip(surveys).max_by_key(|(_, found)| found.largest_id) else {
+        return Ok(1);
+    };
+    let stride = 10_u64.checked_pow(found.largest_id.checked_ilog10().map_or(0, |digits| digits + 1));
+    let fits = |stride: &u64| stride.checked_mul(inputs.len() as u64).is_some_and(|end| end <= ID_LIMIT);
+    stride.filter(fits).ok_or_else(|| {
+        let problem =
+            format!("id {} is too large to keep the ids of {} nodes distinct", found.largest_id, inputs.len());
+        Error::malformed(&input.path, found.at, problem)
+    })
+}
+
+struct Merger<'a> {
+    sink: Sink,
+    /// The inputs' data other than events, as members of an array.
+    headers: Vec<u8>,
+    events: u64,
+    options: &'a MergeOptions,
+}
+
+impl Merger<'_> {
+    /// Appends one node; returns its statistics, and how many keys were left out.
+    fn node(
+        &mut self,
+        input: &mut MergeInput<'_>,
+        mut kept: Option<Kept<'_>>,
+        mut tracks: Tracks,
+        mut times: Times,
+    ) -> Result<(RewriteStats, u64), Error> {
+        let mut document = Document::open(&input.path, &[BASE_KEY])?;
+        let (mut edits, mut passing) = (Edits::default(), Passing::new(self.options.repair));
+        let mut header = Header::begin(&mut self.headers, input);
+        loop {
+            let at = document.position();
+            match document.next()? {
+                Item::End => break,
+                Item::Event(event) => {
+                    if kept.as_mut().is_some_and(|kept| !kept.takes(&event)) {
+                        continue;
+                    }
+                    edits.clear();
+                    let edited = times.edit(&event, &mut *input.map, self.options.annotate, &mut edits);
+                    if matches!(edited, Edited::LeftOut) {
+                        continue;
+                    }
+                    let out = self.sink.out();
+                    out.extend_from_slice(if self.events == 0 { b"\n  " } else { b",\n  " });
+                    let passed = tracks.edit(&event, &mut edits).and_then(|()| {
+                        let write = |out: &mut Vec<u8>| edits.apply(event.bytes, out);
+                        passing.event(event.bytes, event.offset, out, write).map_err(|problem| (0, problem))
+                    });
+                    if let Err((at, problem)) = passed {
+                        let offset = event.offset;
+                        return Err(document.malformed(offset, at, problem));
+                    }
+                    self.sink.relieve()?;
+                    self.events += 1;
+                }
+                Item::Key { key, raw, .. } => header.key(&key, raw, at, &mut passing),
+                Item::Asked(value) | Item::Piece(value) => header.value(value, at, &mut passing),
+                _ => {}
+            }
+        }
+        let left_out = header.finish(&mut passing);
+        if times.stats.events > 0 {
+            passing.made(|out| tracks.name_the_rest(out), self.sink.out());
+            self.sink.relieve()?;
+        }
+        let mut stats = times.stats;
+        stats.notes.extend(passing.note());
+        Ok((RewriteStats { bytes_read: document.position(), base_ns: times.output_base, ..stats }, left_out))
+    }
+}
+
+/// One input's root object without its events, under construction.
+struct Header<'a> {
+    out: &'a mut Vec<u8>,
+    /// Start of the present member, to be removed if it is too long.
+    member: usize,
+    full: bool,
+    left_out: u64,
+}
+
+impl<'a> Header<'a> {
+    fn begin(out: &'a mut Vec<u8>, input: &MergeInput<'_>) -> Header<'a> {
+        let separator = if out.is_empty() { "" } else { "," };
+        let name = Value::from(input.label());
+        out.extend_from_slice(format!("{separator}\n    {{\"part\": {}, \"name\": {name}", input.part).as_bytes());
+        Header { member: out.len(), out, full: false, left_out: 0 }
+    }
+
+    /// Begins a member at byte `at` of the file: its key, decoded and as written.
+    fn key(&mut self, key: &[u8], raw: &[u8], at: u64, passing: &mut Passing) {
+        passing.end(self.out);
+        self.member = self.out.len();
+        // The events have no pieces; their key alone would be no JSON.
+        self.full = key == b"traceEvents";
+        if self.full {
+            return;
+        }
+        // Under its own name the base could be taken for that of the whole file.
+        let renamed = match key {
+            BASE_KEY => &b"inputBaseTimeNanoseconds"[..],
+            b"part" => b"inputPart",
+            b"name" => b"inputName",
+            _ => raw,
+        };
+        [b", \"", renamed, b"\": "].into_iter().for_each(|piece| passing.piece(piece, at, self.out));
+    }
+
+    fn value(&mut self, piece: &[u8], at: u64, passing: &mut Passing) {
+        if self.full {
+            return;
+        }
+        passing.piece(piece, at, self.out);
+        if self.out.len() > HEADERS_MAX {
+            self.out.truncate(self.member);
+            self.full = true;
+            self.left_out += 1;
+            passing.abandon();
+        }
+    }
+
+    fn finish(self, passing: &mut Passing) -> u64 {
+        passing.end(self.out);
+        self.out.push(b'}');
+        self.left_out
+    }
+}
+
+/// Key under which a merged file contains what the caller states about the merge; no other file has
+/// it.
+pub(super) const MERGED_KEY: &[u8] = b"probe_sync";
+/// Memory for what the inputs contain besides their events; further values are left out and
+/// counted.
+const HEADERS_MAX: usize = 32 << 20;
+/// Largest integer that readers in JavaScript represent exactly.
+const ID_LIMIT: u64 = 1 << 53;

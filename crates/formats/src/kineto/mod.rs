@@ -1,0 +1,126 @@
+//! PyTorch Kineto's Chrome JSON (`*.pt.trace.json`, plain or gzip): facts, rewriting and merging,
+//! as a stream.
+//!
+//! [`Kineto`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`,
+//! `rewrite` sends every time through a map, `merge` combines several nodes in one file. There are
+//! three dialects, distinguished by their times:
+//!
+//! | dialect | `ts`, µs | absolute picoseconds |
+//! |---|---|---|
+//! | microseconds (2022–23) | absolute, whole | `ts · 10^6` |
+//! | nanoseconds | absolute, with ns digits | `ts · 10^6` |
+//! | based | since `baseTimeNanoseconds` | `base · 10^3 + ts · 10^6` |
+//!
+//! The base may stand before the events or after them. What is changed is written in the third
+//! dialect; what is not changed keeps its very digits, and what is not a time passes byte for byte,
+//! be it valid UTF-8 or not.
+
+mod base;
+mod chunks;
+mod collectives;
+mod decimal;
+mod document;
+mod edits;
+mod facts;
+mod kept;
+mod merge;
+mod rewrite;
+mod rows;
+mod scan;
+mod sink;
+mod source;
+mod timing;
+mod tracks;
+mod valid;
+mod words;
+
+use std::path::Path;
+
+pub use base::quarter_before_ns;
+
+use super::{
+    BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,
+    MergeStats, Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,
+};
+use crate::Error;
+use crate::model::TraceFacts;
+
+/// Chrome JSON as written by PyTorch Kineto.
+#[derive(Copy, Clone, Debug)]
+pub struct Kineto;
+
+impl TraceFormat for Kineto {
+    fn name(&self) -> &'static str {
+        "kineto"
+    }
+
+    fn readings(&self, packed: bool) -> Readings {
+        let once = if packed { 2.0 } else { 1.0 };
+        Readings {
+            facts: Passes::new(1.0, 0.8),
+            look: Passes::new(once, 0.8),
+            rewritten: Passes::new(once, 2.5),
+            merged: Passes::new(2.0, 2.9),
+            shown: Passes::new(once, 5.4),
+            by_sqlite: false,
+        }
+    }
+
+    fn profiler_endings(&self) -> &'static [&'static str] {
+        &[".pt.trace.json", ".pt.trace.json.gz"]
+    }
+
+    fn output_ending(&self) -> &'static str {
+        ".json or .json.gz"
+    }
+
+    fn leaves_out_events(&self) -> bool {
+        true
+    }
+
+    fn packs_outputs(&self) -> bool {
+        true
+    }
+
+    /// JSON begins with a brace or a bracket.
+    fn detect(&self, evidence: Evidence<'_>) -> bool {
+        match evidence {
+            Evidence::Name(name) => name.ends_with(".json"),
+            Evidence::Head(head) => {
+                let text = head.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(head);
+                matches!(text.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'['))
+            }
+        }
+    }
+
+    fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+        facts::read_facts(path, options)
+    }
+
+    fn rewrite(
+        &self,
+        input: &Path,
+        output: &Path,
+        options: &RewriteOptions<'_>,
+        map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        rewrite::rewrite(input, output, options, map)
+    }
+
+    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+        merge::merge(inputs, output, options)
+    }
+
+    fn read_chunks(
+        &self,
+        path: &Path,
+        options: &ChunkOptions,
+        map: &mut MapFunction<'_>,
+        sink: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error> {
+        chunks::read_chunks(path, options, map, sink)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The part of Perfetto's schema that is written or read: numbers of fields and values, by message.
+//!
+//! The names are ours; the comment over each block names the message of `perfetto.protos`.
+#![expect(missing_docs, reason = "the names say which field of the schema each number is")]
+
+// Trace
+pub const TRACE_PACKET: u32 = 1;
+
+// TracePacket
+pub const PACKET_KERNEL_EVENTS: u32 = 1;
+pub const PACKET_USER: u32 = 3;
+pub const PACKET_CLOCK_SNAPSHOT: u32 = 6;
+pub const PACKET_TIME: u32 = 8;
+pub const PACKET_SEQUENCE: u32 = 10;
+pub const PACKET_EVENT: u32 = 11;
+pub const PACKET_INTERNED: u32 = 12;
+pub const PACKET_FLAGS: u32 = 13;
+pub const PACKET_DEFLATED: u32 = 50;
+/// Also in TracePacketDefaults.
+pub const PACKET_CLOCK: u32 = 58;
+pub const PACKET_DEFAULTS: u32 = 59;
+pub const PACKET_DESCRIPTOR: u32 = 60;
+pub const PACKET_IS_FIRST: u32 = 87;
+pub const PACKET_MACHINE: u32 = 98;
+pub const PACKET_CLOCK_SYNC: u32 = 107;
+pub const PACKET_ATTRIBUTES: u32 = 126;
+pub const PACKET_ZSTD: u32 = 133;
+
+// TraceAttributes, TraceAttributes.Attribute
+pub const ATTRIBUTES_ENTRY: u32 = 1;
+pub const ATTRIBUTE_KEY: u32 = 1;
+pub const ATTRIBUTE_TEXT: u32 = 3;
+
+// RemoteClockSync, RemoteClockSync.SyncedClocks
+pub const SYNC_PAIR: u32 = 1;
+pub const SYNCED_CLIENT: u32 = 2;
+pub const SYNCED_HOST: u32 = 3;
+
+// TracePacket.SequenceFlags
+pub const STATE_CLEARED: u64 = 1;
+pub const NEEDS_STATE: u64 = 2;
+
+// ClockSnapshot, ClockSnapshot.Clock
+pub const SNAPSHOT_CLOCKS: u32 = 1;
+pub const SNAPSHOT_TRACE_CLOCK: u32 = 2;
+pub const CLOCK_ID: u32 = 1;
+pub const CLOCK_TIME: u32 = 2;
+pub const CLOCK_IS_INCREMENTAL: u32 = 3;
+pub const CLOCK_UNIT_NS: u32 = 4;
+
+// BuiltinClock: BOOTTIME is what a trace's times are on unless it says otherwise. From 64 on clocks
+// belong to a sequence.
+pub const TRACE_CLOCK: u64 = 6;
+pub const INCREMENTAL_CLOCK: u64 = 64;
+
+// TrackDescriptor
+pub const DESCRIPTOR_UUID: u32 = 1;
+pub const DESCRIPTOR_NAME: u32 = 2;
+pub const DESCRIPTOR_PROCESS: u32 = 3;
+pub const DESCRIPTOR_THREAD: u32 = 4;
+pub const DESCRIPTOR_PARENT: u32 = 5;
+pub const DESCRIPTOR_COUNTER: u32 = 8;
+pub const DESCRIPTOR_CHILD_ORDER: u32 = 11;
+pub const DESCRIPTOR_RANK: u32 = 12;
+/// For the root track, number 0.
+pub const DESCRIPTOR_PROCESS_ORDER: u32 = 19;
+pub const DESCRIPTOR_MERGE: u32 = 15;
+
+// TrackDescriptor.ChildTracksOrdering, TrackDescriptor.SiblingMergeBehavior
+pub const BY_RANK: u64 = 3;
+pub const PROCESSES_BY_RANK: u64 = 1;
+pub const NEVER_MERGE: u64 = 2;
+
+// ProcessDescriptor
+pub const PROCESS_PID: u32 = 1;
+pub const PROCESS_NAME: u32 = 6;
+
+// ThreadDescriptor
+pub const THREAD_PID: u32 = 1;
+pub const THREAD_TID: u32 = 2;
+pub const THREAD_NAME: u32 = 5;
+
+// CounterDescriptor
+pub const COUNTER_UNIT_NAME: u32 = 6;
+
+// TrackEvent
+pub const EVENT_CATEGORY_ID: u32 = 3;
+pub const EVENT_ARGUMENT: u32 = 4;
+pub const EVENT_TYPE: u32 = 9;
+pub const EVENT_NAME_ID: u32 = 10;
+pub const EVENT_TRACK: u32 = 11;
+pub const EVENT_NAME: u32 = 23;
+pub const EVENT_FLOAT_VALUE: u32 = 44;
+pub const EVENT_FLOW: u32 = 47;
+
+// TrackEvent.Type
+pub const SLICE_BEGIN: u64 = 1;
+pub const SLICE_END: u64 = 2;
+pub const INSTANT: u64 = 3;
+pub const COUNTER: u64 = 4;
+
+// DebugAnnotation
+pub const ARGUMENT_KEY_ID: u32 = 1;
+pub const ARGUMENT_BOOLEAN: u32 = 2;
+pub const ARGUMENT_UNSIGNED: u32 = 3;
+pub const ARGUMENT_INTEGER: u32 = 4;
+pub const ARGUMENT_FLOAT: u32 = 5;
+pub const ARGUMENT_TEXT: u32 = 6;
+
+// InternedData, and the entries that it holds
+pub const INTERNED_CATEGORY: u32 = 1;
+pub const INTERNED_NAME: u32 = 2;
+pub const INTERNED_KEY: u32 = 3;
+pub const INTERNED_ID: u32 = 1;
+pub const INTERNED_TEXT: u32 = 2;

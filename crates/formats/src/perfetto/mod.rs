@@ -1,0 +1,106 @@
+//! Existing traces in Perfetto's protobuf format (`.pftrace`).
+//!
+//! Only facts are read: the clock of the times, the span of the events, and markers. The traces go
+//! unchanged into a TAR that states the offsets of their clocks
+//! ([`perfetto_tar`](crate::perfetto_tar)); [`write`](crate::write) contains this program's own
+//! writer for the format. It does not rewrite events, return them as chunks, or read counters and
+//! collectives.
+
+mod clocks;
+mod facts;
+pub mod fields;
+mod packet;
+
+use std::path::Path;
+
+use super::{
+    ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
+    Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,
+};
+use crate::Error;
+use crate::model::TraceFacts;
+
+/// Perfetto protobuf.
+#[derive(Copy, Clone, Debug)]
+pub struct Perfetto;
+
+impl TraceFormat for Perfetto {
+    fn name(&self) -> &'static str {
+        "perfetto"
+    }
+
+    fn readings(&self, _packed: bool) -> Readings {
+        Readings {
+            facts: Passes::new(1.0, 0.8),
+            look: Passes::new(1.0, 0.8),
+            rewritten: Passes::new(1.0, 2.5),
+            // Copied into a TAR.
+            merged: Passes::new(1.0, 0.5),
+            shown: Passes::new(1.0, 5.4),
+            by_sqlite: false,
+        }
+    }
+
+    /// Such a trace is only used if named: a profiler that writes one beside a database records the
+    /// same events.
+    fn profiler_endings(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn output_ending(&self) -> &'static str {
+        ".tar"
+    }
+
+    fn packs_outputs(&self) -> bool {
+        false
+    }
+
+    fn detect(&self, evidence: Evidence<'_>) -> bool {
+        match evidence {
+            Evidence::Name(name) => name.ends_with(".pftrace") || name.ends_with(".perfetto-trace"),
+            Evidence::Head(head) => packet::begins_trace(head),
+        }
+    }
+
+    fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+        facts::read_facts(path, options)
+    }
+
+    fn rewrite(
+        &self,
+        input: &Path,
+        _: &Path,
+        _: &RewriteOptions<'_>,
+        _: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        Err(refusal(input))
+    }
+
+    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, _: &MergeOptions) -> Result<MergeStats, Error> {
+        Err(refusal(inputs.first().map_or(output, |input| &input.path)))
+    }
+
+    fn read_chunks(
+        &self,
+        path: &Path,
+        _: &ChunkOptions,
+        _: &mut MapFunction<'_>,
+        _: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error> {
+        Err(refusal(path))
+    }
+}
+
+/// Why a trace is not rewritten, and what to do instead.
+fn refusal(path: &Path) -> Error {
+    Error::Request {
+        problem: format!(
+            "{}: probe_sync cannot rewrite the times of a Perfetto trace; use `probe_sync merge` with an --output that ends in .tar \
+            to combine such traces with their clock offsets",
+            path.display()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! The clocks, times and event names of one TracePacket of a Perfetto trace.
+//!
+//! Reference: `protos/perfetto/trace/trace_packet.proto` and `clock_snapshot.proto`, with the
+//! numbers of `write::perfetto_fields`.
+
+use crate::perfetto::fields as field;
+use crate::protobuf::{Fault, Field, Fields, Value, varint};
+
+/// A packet's fields; messages as bytes with their place in it.
+#[derive(Default)]
+pub(super) struct Packet<'a> {
+    pub(super) time: Option<u64>,
+    /// The clock that it names for its time.
+    pub(super) clock: Option<u32>,
+    pub(super) sequence: u32,
+    /// Earlier statements of its sequence are no longer valid.
+    pub(super) cleared: bool,
+    pub(super) machine: u32,
+    pub(super) synchronizes: bool,
+    pub(super) snapshot: Option<Snapshot>,
+    pub(super) default_clock: Option<u32>,
+    pub(super) deflated: Option<&'a [u8]>,
+    pub(super) zstd: bool,
+    pub(super) event: Option<&'a [u8]>,
+    pub(super) interned: Option<&'a [u8]>,
+    pub(super) attributes: Option<&'a [u8]>,
+    /// It is about the recording, and not about the program.
+    pub(super) of_service: bool,
+    /// It contains events of the kernel, with times of their own.
+    pub(super) of_kernel: bool,
+}
+
+/// Clocks that were read at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) readings: Vec<Reading>,
+    /// The clock of the trace, if stated.
+    pub(super) trace_clock: Option<u32>,
+}
+
+/// Reading of a clock.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Reading {
+    pub(super) clock: u32,
+    /// In units of the clock.
+    pub(super) value: u64,
+    /// Times on it count from the packet before.
+    pub(super) is_incremental: bool,
+    pub(super) unit_ns: u64,
+}
+
+impl<'a> Packet<'a> {
+    pub(super) fn parse(message: &'a [u8]) -> Result<Self, Fault> {
+        let mut packet = Packet::default();
+        for found in Fields::of(message) {
+            let found = found?;
+            match found.number {
+                field::PACKET_TIME => packet.time = Some(found.number("timestamp")?),
+                field::PACKET_CLOCK => packet.clock = Some(small(&found, "timestamp_clock_id")?),
+                field::PACKET_SEQUENCE => packet.sequence = small(&found, "trusted_packet_sequence_id")?,
+                field::PACKET_FLAGS => packet.cleared = found.number("sequence_flags")? & field::STATE_CLEARED != 0,
+                field::PACKET_MACHINE => packet.machine = small(&found, "machine_id")?,
+                field::PACKET_CLOCK_SYNC => packet.synchronizes = true,
+                field::PACKET_CLOCK_SNAPSHOT => packet.snapshot = Some(Snapshot::parse(&found)?),
+                field::PACKET_DEFAULTS => packet.default_clock = of_defaults(&found)?,
+                field::PACKET_DEFLATED => packet.deflated = bytes(&found),
+                field::PACKET_ZSTD => packet.zstd = true,
+                field::PACKET_EVENT => packet.event = bytes(&found),
+                field::PACKET_INTERNED => packet.interned = bytes(&found),
+                field::PACKET_ATTRIBUTES => packet.attributes = bytes(&found),
+                field::PACKET_KERNEL_EVENTS => packet.of_kernel = true,
+                number => packet.of_service |= OF_SERVICE.contains(&number),
+            }
+        }
+        Ok(packet)
+    }
+}
+
+impl Snapshot {
+    fn parse(message: &Field<'_>) -> Result<Self, Fault> {
+        let mut snapshot = Snapshot::default();
+        for found in inside(message) {
+            let found = found.map_err(|fault| fault.within(message.value_at))?;
+            match found.number {
+                field::SNAPSHOT_CLOCKS if snapshot.readings.len() < READINGS_MAX => {
+                    let reading = Reading::parse(&found).map_err(|fault| fault.within(message.value_at))?;
+                    snapshot.readings.push(reading);
+                }
+                field::SNAPSHOT_TRACE_CLOCK => snapshot.trace_clock = Some(small(&found, "primary_trace_clock")?),
+                _ => {}
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// Reading of a clock with a unit of 1 ns.
+    pub(super) fn of(&self, clock: u32) -> Option<i128> {
+        self.readings.iter().find(|reading| reading.clock == clock).map(Reading::ns)
+    }
+}
+
+impl Reading {
+    fn parse(message: &Field<'_>) -> Result<Self, Fault> {
+        let mut reading = Reading { unit_ns: 1, ..Reading::default() };
+        for found in inside(message) {
+            let found = found.map_err(|fault| fault.within(message.value_at))?;
+            match found.number {
+                field::CLOCK_ID => reading.clock = small(&found, "clock_id")?,
+                field::CLOCK_TIME => reading.value = found.number("timestamp")?,
+                field::CLOCK_IS_INCREMENTAL => reading.is_incremental = found.number("is_incremental")? != 0,
+                field::CLOCK_UNIT_NS => reading.unit_ns = found.number("unit_multiplier_ns")?.max(1),
+                _ => {}
+            }
+        }
+        Ok(reading)
+    }
+
+    pub(super) fn ns(&self) -> i128 {
+        i128::from(self.value).saturating_mul(i128::from(self.unit_ns))
+    }
+}
+
+/// The clock that TracePacketDefaults name.
+fn of_defaults(message: &Field<'_>) -> Result<Option<u32>, Fault> {
+    for found in inside(message) {
+        let found = found.map_err(|fault| fault.within(message.value_at))?;
+        if found.number == field::PACKET_CLOCK {
+            return small(&found, "timestamp_clock_id").map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a file's first bytes are packets, and not planes of an XSpace, which have the same tag.
+/// A plane has fields 1 to 6, of which only the first is a number.
+pub(super) fn begins_trace(head: &[u8]) -> bool {
+    let mut rest = head;
+    while let Some((&PACKET_TAG, after_tag)) = rest.split_first() {
+        let Some((length, width)) = varint(after_tag) else { return false };
+        let body = &after_tag[width..];
+        let whole = usize::try_from(length).unwrap_or(usize::MAX).min(body.len());
+        // What is cut off at the end of the head is no fault.
+        for found in Fields::of(&body[..whole]).map_while(Result::ok) {
+            let is_number = matches!(found.value, Value::Number(_));
+            if (if is_number { &OF_PACKET_NUMBERS[..] } else { &OF_PACKET_MESSAGES[..] }).contains(&found.number) {
+                return true;
+            }
+            if found.number > LARGEST || found.number == 1 && is_number {
+                return false;
+            }
+        }
+        rest = &body[whole..];
+    }
+    false
+}
+
+/// The fields of a nested message; none if it is not a message.
+pub(super) fn inside<'a>(message: &Field<'a>) -> Fields<'a> {
+    Fields::of(bytes(message).unwrap_or_default())
+}
+
+pub(super) fn bytes<'a>(found: &Field<'a>) -> Option<&'a [u8]> {
+    if let Value::Bytes(bytes) = found.value { Some(bytes) } else { None }
+}
+
+fn small(found: &Field<'_>, name: &str) -> Result<u32, Fault> {
+    let value = found.number(name)?;
+    u32::try_from(value)
+        .map_err(|_| Fault { at: found.at, problem: format!("{name} is {value}, which does not fit in 32 bits") })
+}
+
+const PACKET_TAG: u8 = (field::TRACE_PACKET << 3 | 2) as u8;
+/// Fields of packets that a plane has not: numbers (user, time, sequence, flags, clock, process,
+/// first of a sequence, machine), and messages (event, interned texts, configuration, statistics,
+/// synchronisation, system, packed packets, defaults, descriptor, trace's id, attributes, packed
+/// packets).
+const OF_PACKET_NUMBERS: [u32; 8] = [field::PACKET_USER, 8, 10, 13, 58, 79, 87, 98];
+const OF_PACKET_MESSAGES: [u32; 12] = [11, 12, 33, 35, 36, 45, 50, 59, 60, 89, 126, 133];
+/// The largest number of a field of either.
+const LARGEST: u32 = 255;
+/// Most clocks in a snapshot; Perfetto knows nine, and a sequence has a few of its own.
+const READINGS_MAX: usize = 256;
+/// Snapshots, configuration, statistics, descriptions, the service's own events: their times may be
+/// before the first and after the last event.
+const OF_SERVICE: [u32; 14] = [33, 34, 35, 36, 45, 46, 60, 69, 78, 89, 90, 109, 124, 134];

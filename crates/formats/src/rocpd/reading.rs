@@ -1,0 +1,297 @@
+//! A database that is being read: its rows by writer and base name, and the times of its tables.
+//!
+//! A column that a version lacks reads as NULL. Tables are read without the file's indexes, because
+//! a damaged index would hide rows and `quick_check` does not compare the two.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use rusqlite::{Connection, Row};
+
+use super::access::wrong;
+use super::catalog::{Catalog, Table, Writer, quoted};
+use crate::Error;
+use crate::model::{PS_PER_NS, Picoseconds, Reach, Spread};
+
+/// A database being read.
+pub(super) struct Database<'a> {
+    pub(super) path: &'a Path,
+    pub(super) connection: &'a Connection,
+    pub(super) catalog: &'a Catalog,
+}
+
+/// Why a row was not taken.
+pub(super) enum Problem {
+    /// Error of SQLite.
+    Sqlite(rusqlite::Error),
+    /// Another problem of the file.
+    Other(Error),
+}
+
+impl From<rusqlite::Error> for Problem {
+    fn from(problem: rusqlite::Error) -> Self {
+        Self::Sqlite(problem)
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(problem: Error) -> Self {
+        Self::Other(problem)
+    }
+}
+
+/// First and last time of a table, and the number of rows with one.
+#[derive(Default)]
+pub(super) struct Times {
+    pub(super) rows: u64,
+    pub(super) span: Option<(Picoseconds, Picoseconds)>,
+    /// Rows with an implausible time.
+    pub(super) away: u64,
+    /// Rows that end before they begin.
+    pub(super) backwards: u64,
+}
+
+/// Rows of a table whose times are on a clock that is behind that of the others.
+#[derive(Clone, Debug)]
+pub(super) struct Behind {
+    /// For a row `t`: 1 if it is behind, 0 if it is not, NULL if nothing tells.
+    pub(super) is_behind: String,
+    /// By how much it is outside, ns.
+    pub(super) by_ns: i64,
+}
+
+impl<'a> Database<'a> {
+    /// A writer's table of this base name.
+    pub(super) fn table(&self, writer: &Writer, base: &str) -> Option<&'a Table> {
+        self.catalog.tables.iter().find(|table| table.base == base && table.suffix == writer.suffix)
+    }
+
+    /// Runs a statement, and passes on its rows.
+    pub(super) fn each(
+        &self,
+        table: &str,
+        statement: &str,
+        take: &mut dyn FnMut(&Row<'_>) -> Result<(), Problem>,
+    ) -> Result<(), Error> {
+        let mut run = || -> Result<(), Problem> {
+            let mut statement = self.connection.prepare(statement)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                take(row)?;
+            }
+            Ok(())
+        };
+        run().map_err(|problem| match problem {
+            Problem::Sqlite(problem) => self.wrong(table, &problem),
+            Problem::Other(error) => error,
+        })
+    }
+
+    /// An SQLite error about a table.
+    pub(super) fn wrong(&self, table: &str, problem: &rusqlite::Error) -> Error {
+        wrong(self.path, &format!("reading the table {table}"), problem)
+    }
+
+    /// Passes on a writer's rows: number and columns, NULL for those that the table lacks; none if
+    /// there is no such table.
+    pub(super) fn rows(
+        &self,
+        writer: &Writer,
+        base: &str,
+        columns: &[&str],
+        take: &mut dyn FnMut(&Row<'_>) -> Result<(), Problem>,
+    ) -> Result<(), Error> {
+        let Some(table) = self.table(writer, base) else { return Ok(()) };
+        let columns: Vec<String> = columns.iter().map(|column| table.column("t", column)).collect();
+        let statement =
+            format!("SELECT {}, {} FROM {} t NOT INDEXED", table.row("t"), columns.join(", "), quoted(&table.name));
+        self.each(&table.name, &statement, take)
+    }
+
+    /// The times of a table, those of `except` and those beyond `reach` left out of the span; rows
+    /// that are behind the others are brought to their clock.
+    pub(super) fn times(
+        &self,
+        table: &Table,
+        except: Option<&HashSet<i64>>,
+        behind: Option<&Behind>,
+        reach: Option<Reach>,
+    ) -> Result<Times, Error> {
+        let columns: Vec<String> = table.times.iter().map(|at| format!("t.{}", quoted(&table.columns[*at]))).collect();
+        let row = table.row("t");
+        let no_time = each(&columns, "typeof(?) NOT IN ('integer', 'null')").join(" OR ");
+        let set = each(&columns, "coalesce(?, 0) <> 0").join(" OR ");
+        let backwards = table.backwards("t");
+        let away = reach.map_or_else(
+            || "0".to_owned(),
+            |reach| {
+                let (first, last) = reach.bounds_ns();
+                each(&columns, &format!("coalesce(? <> 0 AND ? NOT BETWEEN {first} AND {last}, 0)")).join(" OR ")
+            },
+        );
+        let columns: Vec<String> = columns.iter().map(|column| brought_up(column, behind)).collect();
+        let columns: Vec<String> = match away.as_str() {
+            "0" => columns,
+            away => each(&columns, &format!("(CASE WHEN NOT ({away}) THEN ? END)")),
+        };
+        let (first, last) =
+            (each(&columns, "min(nullif(?, 0))").join(", "), each(&columns, "max(nullif(?, 0))").join(", "));
+        let statement = format!(
+            "SELECT min(CASE WHEN {no_time} THEN {row} END), sum(({set}) AND NOT ({away})), {first}, {last}, total({away}), total({backwards}) FROM {} t NOT INDEXED",
+            quoted(&table.name)
+        );
+        let (mut times, mut wrong_at) = (Times::default(), None);
+        self.each(&table.name, &statement, &mut |found| {
+            wrong_at = found.get::<_, Option<i64>>(0)?;
+            if wrong_at.is_none() {
+                times.rows = found.get::<_, Option<i64>>(1)?.unwrap_or(0).unsigned_abs();
+                let of_times = 2 * columns.len();
+                for at in 0..of_times {
+                    times.add(found.get(at + 2)?);
+                }
+                (times.away, times.backwards) =
+                    (found.get::<_, f64>(of_times + 2)? as u64, found.get::<_, f64>(of_times + 3)? as u64);
+            }
+            Ok(())
+        })?;
+        if let Some(at) = wrong_at {
+            return Err(self.no_time(table, at));
+        }
+        if let Some(except) = except.filter(|except| !except.is_empty()) {
+            times.span = None;
+            let statement = format!("SELECT {row}, {} FROM {} t NOT INDEXED", columns.join(", "), quoted(&table.name));
+            self.each(&table.name, &statement, &mut |found| {
+                if !except.contains(&found.get(0)?) {
+                    for at in 0..columns.len() {
+                        times.add(found.get::<_, Option<i64>>(at + 1)?.filter(|time| *time != 0));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(times)
+    }
+
+    /// Counts the rows of a table by approximate start and end.
+    pub(super) fn spread(&self, table: &Table, spread: &mut Spread) -> Result<(), Error> {
+        for at in &table.times {
+            let column = format!("t.{}", quoted(&table.columns[*at]));
+            let statement = format!(
+                "SELECT min({column}), max({column}), count(*) FROM {} t NOT INDEXED WHERE {column} <> 0 GROUP BY {column} / {BUCKET_NS} LIMIT {BUCKETS_MAX}",
+                quoted(&table.name)
+            );
+            self.each(&table.name, &statement, &mut |row| {
+                let [first, last] = [row.get(0)?, row.get(1)?].map(|time: i64| Picoseconds::from(time) * PS_PER_NS);
+                spread.add_many(first, last, row.get::<_, i64>(2)?.unsigned_abs());
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The refusal of a row with something else in place of a time.
+    fn no_time(&self, table: &Table, at: i64) -> Error {
+        let names: Vec<&str> = table.times.iter().map(|column| table.columns[*column].as_str()).collect();
+        let problem = format!(
+            "the table {}, row {at}: {} must contain whole numbers of nanoseconds, but one does not; correct the row in a copy of the file",
+            table.name,
+            names.join(", ")
+        );
+        Error::Database { path: self.path.to_owned(), problem }
+    }
+}
+
+impl Times {
+    fn add(&mut self, time: Option<i64>) {
+        let Some(time) = time.map(|time| Picoseconds::from(time) * PS_PER_NS) else { return };
+        let (first, last) = self.span.unwrap_or((time, time));
+        self.span = Some((first.min(time), last.max(time)));
+    }
+}
+
+/// A form of words for each of these columns.
+fn each(columns: &[String], form: &str) -> Vec<String> {
+    columns.iter().map(|column| form.replace('?', column)).collect()
+}
+
+/// A time of a row that may be behind, as a statement; 0 and NULL stay.
+pub(super) fn brought_up(time: &str, behind: Option<&Behind>) -> String {
+    let Some(Behind { is_behind, by_ns }) = behind else { return time.to_owned() };
+    format!("({time} + CASE WHEN {time} <> 0 THEN coalesce({is_behind}, 0) * {by_ns} ELSE 0 END)")
+}
+
+impl Table {
+    /// A row's number, for a statement that knows the table by this name.
+    pub(super) fn row(&self, name: &str) -> String {
+        self.rowid.as_ref().map_or_else(|| "NULL".to_owned(), |number| format!("{name}.{}", quoted(number)))
+    }
+
+    /// A column, for a statement that uses this name for the table; NULL if there is none.
+    pub(super) fn column(&self, name: &str, column: &str) -> String {
+        if self.has(column) { format!("{name}.{}", quoted(column)) } else { "NULL".to_owned() }
+    }
+
+    /// Whether a row that the statement knows by this name ends before it begins.
+    pub(super) fn backwards(&self, name: &str) -> String {
+        let [start, end] = ["start", "end"].map(|column| self.column(name, column));
+        if start == "NULL" || end == "NULL" {
+            return "0".to_owned();
+        }
+        format!("coalesce({start} <> 0 AND {end} <> 0 AND {end} < {start}, 0)")
+    }
+
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.columns.iter().any(|known| known == column)
+    }
+}
+
+/// How a row `t` finds its event: a join, the column of the event with this name, and the number of
+/// rows per event.
+///
+/// If the number is the key of the table of events, an event is one row. Otherwise events are
+/// grouped first: an event with several rows gets no value.
+pub(super) fn join_event(table: &Table, event: &Table, column: &str) -> [String; 3] {
+    if event.is_numbered_by_id() {
+        let guid = if table.has(GUID) && event.has(GUID) { "AND e.\"guid\" = t.\"guid\"" } else { "" };
+        let join =
+            format!("LEFT JOIN {} e ON e.\"id\" = {} {guid}", quoted(&event.name), table.column("t", "event_id"));
+        return [join, event.column("e", column), "1".to_owned()];
+    }
+    let message =
+        format!("CASE WHEN count(*) = 1 THEN max({}) END AS message, count(*) AS amount", event.column("o", column));
+    let join = format!("LEFT JOIN {}", join_one((table, "event_id"), (event, "id"), "e", &message));
+    [join, "e.message".to_owned(), "e.amount".to_owned()]
+}
+
+/// The text after JOIN for which each row `t` finds at most one row: those of `other`, named `o` in
+/// `values`, grouped by number, and by guid if both have one, since numbers repeat in merged files.
+/// A join of the tables themselves would result in as many rows as the product of those with the
+/// same number. Both sides are cast: SQLite then finds groups by an automatic index, whatever types
+/// a file declares for these columns.
+pub(super) fn join_one(
+    (table, number): (&Table, &str),
+    (other, key): (&Table, &str),
+    name: &str,
+    values: &str,
+) -> String {
+    let guid = table.has(GUID) && other.has(GUID);
+    let of =
+        |alias: &str| if guid { format!("CAST({alias}.\"guid\" AS TEXT) COLLATE BINARY") } else { "''".to_owned() };
+    format!(
+        "(SELECT CAST({} AS INTEGER) AS id, {} AS guid, {values} FROM {} o NOT INDEXED GROUP BY 1, 2) {name} \
+         ON {name}.id = CAST({} AS INTEGER) AND {name}.guid = {}",
+        other.column("o", key),
+        of("o"),
+        quoted(&other.name),
+        table.column("t", number),
+        of("t"),
+    )
+}
+
+/// Width of the groups in which times are counted, ns: about a quarter of an hour.
+const BUCKET_NS: i64 = 1_000_000_000_000;
+/// Most groups of a table that are examined.
+const BUCKETS_MAX: usize = 1 << 17;
+pub(super) const REGION: &str = "rocpd_region";
+pub(super) const STRING: &str = "rocpd_string";
+pub(super) const GUID: &str = "guid";
