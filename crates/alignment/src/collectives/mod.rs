@@ -2,7 +2,7 @@
 //! reveal about the clocks.
 //!
 //! Formats deliver [`CollectiveParts`] per node; `matching` groups the parts of one operation
-//! across the nodes; [`check()`] evaluates happens-before under any time map; [`from_collectives`]
+//! across the nodes; `check` evaluates happens-before under any time map; `from_collectives`
 //! derives bounds on the clocks from the same groups when no probes were sent.
 //!
 //! The rule. An all-to-all operation over group G cannot end anywhere before it has begun
@@ -65,8 +65,8 @@ pub struct NodeCollectives<'a> {
     pub parts: &'a CollectiveParts,
     /// The numbered steps that the trace states.
     pub steps: &'a Steps,
-    /// For [`check()`]: R → the common clock (raw: identity with standard deviation 0). For
-    /// [`from_collectives`]: R → the node's own clock.
+    /// For `check`: R → the common clock (raw: identity with standard deviation 0). For
+    /// `from_collectives`: R → the node's own clock.
     pub map: &'a MapTime<'a>,
 }
 

@@ -1,7 +1,7 @@
 //! Converts traces of any supported format into files of other formats, in one pass.
 //!
-//! Each trace is read once and every time passes through its map. The events within the window are
-//! sorted by time and passed to all writers chunk by chunk ([`probe_sync_writers`]). Without a
+//! Each trace is read once, several of them at the same time, and every time passes through its map.
+//! The events within the window are sorted by time and passed to all writers chunk by chunk ([`probe_sync_writers`]). Without a
 //! clock source times stay as they are, and traces that are not on one clock are refused. Outputs
 //! appear once all of them are complete.
 
@@ -14,12 +14,14 @@ mod machines;
 #[cfg(feature = "otf2")]
 mod members;
 
+use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::series::TimeMap;
 use probe_sync_files::{AtomicFile, NewFolders};
 use probe_sync_formats::chunk::{Chunk, Sorter};
-use probe_sync_formats::{AgentIndex, ChunkOptions, ChunkStats, Error, EventFilter as _};
+use probe_sync_formats::{AgentIndex, ChunkOptions, ChunkStats, Error, EventFilter as _, workers};
 #[cfg(feature = "otf2")]
 use probe_sync_writers::with_path;
 use probe_sync_writers::{Machine, Meta, OutputFormat, TraceFile};
@@ -225,20 +227,29 @@ pub(crate) fn write_all(
     };
     let mut report = ConvertReport { traces: Vec::new(), outputs: Vec::new(), window_ns, collective_flows: None };
     let mut tracks = 0;
-    for group in &groups {
-        let mut sorter = Sorter::default();
-        for &part in &group.parts {
-            let flows = settings.collective_flows.then_some(&mut joined);
-            let machine = group.machine.as_ref();
-            let of = &calibrated.traces[part];
-            let mut converted = read(of, part, settings, window_ns, machine, flows, &mut sorter)?;
-            one_clock::note_unchanged(calibrated, of, &mut converted.alignment);
-            report.traces.push(converted);
+    let reads = Reads { calibrated, settings, window_ns };
+    std::thread::scope(|scope| -> Result<(), Error> {
+        // Parts of collectives are marked in the order of the traces.
+        let ahead = if settings.collective_flows { 0 } else { workers() };
+        let (mut to_read, mut reading) = (groups.iter(), VecDeque::new());
+        for group in &groups {
+            while reading.len() < ahead
+                && let Some(next) = to_read.next()
+            {
+                reading.push_back(scope.spawn(|| reads.group(next, None)));
+            }
+            let read = match reading.pop_front() {
+                Some(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                None => reads.group(group, Some(&mut joined)),
+            };
+            let (sorter, converted) = read?;
+            report.traces.extend(converted);
+            let of_group = write_sorted(sorter, tracks, group, beside.filter, &mut joined, &mut writers)?;
+            // Where no output has all tracks, each trace's are numbered from 0 on.
+            tracks += if writers.iter().any(OpenOutput::is_of_all) { of_group } else { 0 };
         }
-        let of_group = write_sorted(sorter, tracks, group, beside.filter, &mut joined, &mut writers)?;
-        // Where no output has all tracks, each trace's are numbered from 0 on.
-        tracks += if writers.iter().any(OpenOutput::is_of_all) { of_group } else { 0 };
-    }
+        Ok(())
+    })?;
     write_beside(beside, tracks, &mut writers)?;
     let finished: Vec<Vec<(Unnamed, Written)>> =
         writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;
@@ -335,6 +346,30 @@ fn refuse_flows_between_files(outputs: &[Output]) -> Result<(), Error> {
             let problem = "--collective-flows connects the ranks in one file, but this format has one file per process; omit one of them";
             Err(Error::Request { problem: problem.into() })
         }
+    }
+}
+
+/// What traces are read with.
+struct Reads<'a> {
+    calibrated: &'a Calibrated,
+    settings: &'a ConvertSettings,
+    window_ns: Option<[i64; 2]>,
+}
+
+impl Reads<'_> {
+    /// Reads the traces of a group into a sorter.
+    fn group(&self, group: &Group, mut joined: Option<&mut Joined>) -> Result<(Sorter, Vec<Converted>), Error> {
+        let Self { calibrated, settings, window_ns } = *self;
+        let mut sorter = Sorter::default();
+        let mut all = Vec::with_capacity(group.parts.len());
+        for &part in &group.parts {
+            let of = &calibrated.traces[part];
+            let flows = joined.as_deref_mut().filter(|_| settings.collective_flows);
+            let mut converted = read(of, part, settings, window_ns, group.machine.as_ref(), flows, &mut sorter)?;
+            one_clock::note_unchanged(calibrated, of, &mut converted.alignment);
+            all.push(converted);
+        }
+        Ok((sorter, all))
     }
 }
 

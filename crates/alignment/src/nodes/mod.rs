@@ -1,7 +1,7 @@
 //! The traces of a command, each with the node that wrote it.
 //!
 //! The host and rank that a trace states are compared with those that a run recorded
-//! ([`KnownNodes`]), and its marks with those that the run's processes left, which prove the node.
+//! (`KnownNodes`), and its marks with those that the run's processes left, which prove the node.
 //! Only a recorded fact or the caller's word assigns a trace to a node. If they disagree or say
 //! nothing, the trace is refused, because an offset applied to the wrong node makes every
 //! conclusion wrong. File names and their order are not facts: ranks 0, 8, 16 and 56 sort as 0, 16,

@@ -95,7 +95,7 @@ impl CollectiveParts {
     pub fn append(&mut self, other: &CollectiveParts, mut number: impl FnMut(&Label, i64) -> i64) {
         let labels: Vec<u32> = other.labels().map(|(label, ..)| label).collect();
         let mut cursor = other.cursor(&labels);
-        while let Some(StoredPart { label, number: own, start_ps, end_ps, recipients, .. }) = cursor.next() {
+        for StoredPart { label, number: own, start_ps, end_ps, recipients, .. } in cursor.by_ref() {
             let label = other.label(label).clone();
             let number = number(&label, own);
             self.push(CollectiveEvent { label, number, start_ps, end_ps, recipients });
@@ -306,17 +306,20 @@ pub struct Cursor<'a> {
     head: Option<StoredPart>,
 }
 
+impl Iterator for Cursor<'_> {
+    type Item = StoredPart;
+
+    fn next(&mut self) -> Option<StoredPart> {
+        let head = self.head.take();
+        self.advance();
+        head
+    }
+}
+
 impl Cursor<'_> {
     /// The next part.
     pub fn peek(&self) -> Option<&StoredPart> {
         self.head.as_ref()
-    }
-
-    /// Takes the next part.
-    pub fn next(&mut self) -> Option<StoredPart> {
-        let head = self.head.take();
-        self.advance();
-        head
     }
 
     /// Parts that could not be read back; the result is then incomplete.
