@@ -1,15 +1,15 @@
 //! The format-independent data about a trace that the stages exchange.
 //!
-//! `formats` fill [`TraceFacts`]; `clocks` uses its markers and pairs, `collectives` its
+//! Readers fill [`TraceFacts`]; `clocks` uses its markers and pairs, `collectives` its
 //! collectives. All times are absolute `i128` picoseconds on the trace's own timeline R: base or
 //! session start plus the file's value, so that no digit of either format is lost. It does not hold
 //! ordinary events, which are streamed.
 
-pub mod collective;
+pub(crate) mod collective;
 pub mod parts;
 mod reach;
 mod steps;
-pub mod time;
+pub(crate) mod time;
 
 use std::collections::HashMap;
 

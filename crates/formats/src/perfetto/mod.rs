@@ -1,10 +1,9 @@
 //! Existing traces in Perfetto's protobuf format (`.pftrace`).
 //!
-//! Only facts are read: the clock of the times, the span of the events, and markers. The traces go
-//! unchanged into a TAR that states the offsets of their clocks
-//! ([`perfetto_tar`](crate::perfetto_tar)); [`write`](crate::write) contains this program's own
-//! writer for the format. It does not rewrite events, return them as chunks, or read counters and
-//! collectives.
+//! Only facts are read: the clock of the times, the span of the events, and markers. Later crates
+//! put the traces unchanged into a TAR that states the offsets of their clocks (`perfetto_tar`) and
+//! have a writer of their own for the format, which shares the numbers of [`fields`]. It does not
+//! rewrite events, return them as chunks, or read counters and collectives.
 
 mod clocks;
 mod facts;

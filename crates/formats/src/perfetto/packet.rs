@@ -1,7 +1,7 @@
 //! The clocks, times and event names of one TracePacket of a Perfetto trace.
 //!
 //! Reference: `protos/perfetto/trace/trace_packet.proto` and `clock_snapshot.proto`, with the
-//! numbers of `write::perfetto_fields`.
+//! numbers of `fields`.
 
 use crate::perfetto::fields as field;
 use crate::protobuf::{Fault, Field, Fields, Value, varint};
