@@ -180,7 +180,7 @@ fn uses(parts: &CollectiveParts, kinds: &mut HashMap<Kind, u32>) -> Option<HashM
     }
     let mut found: HashMap<u32, Vec<u32>> = HashMap::new();
     let mut cursor = parts.cursor(&labels);
-    while let Some(part) = cursor.next() {
+    for part in cursor.by_ref() {
         let Some((number, kind)) = of_label.get(&part.label) else { continue };
         let uses = found.entry(*number).or_default();
         if uses.len() < USES_MAX {

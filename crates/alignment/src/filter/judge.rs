@@ -292,7 +292,7 @@ impl Input {
         let labels: Vec<u32> = stored.labels().map(|(number, ..)| number).collect();
         let mut cursor = stored.cursor(&labels);
         let mut parts = Vec::with_capacity(stored.len() as usize);
-        while let Some(part) = cursor.next() {
+        for part in cursor.by_ref() {
             parts.extend(clock.ns(part.start_ps).zip(clock.ns(part.end_ps)));
         }
         parts.sort_unstable();

@@ -50,7 +50,7 @@ fn read(of: &CalibratedTrace, names: &StepNames, step: &mut dyn FnMut(i64, i64, 
     let is_run = |label: u32| matches!(parts.label(label).instance, Instance::Hlo { .. });
     let runs: Vec<u32> = parts.labels().map(|(number, ..)| number).filter(|number| is_run(*number)).collect();
     let mut cursor = parts.cursor(&runs);
-    while let Some(part) = cursor.next() {
+    for part in cursor.by_ref() {
         if let Some((start, end)) = clock.ns(part.start_ps).zip(clock.ns(part.end_ps)) {
             step(part.number, start, end);
         }

@@ -3,9 +3,9 @@
 //!
 //! Formats push the parts that they find until [`CollectiveParts::close`]; `collectives` then walks
 //! label by label through all traces at once, using a [`Cursor`] per trace that merges the runs. A
-//! trace holds at most [`HELD_MAX`] parts in memory while it is read, and none once it had to
-//! write. Whenever [`FAN_IN`] runs have been merged equally often, they become one, and at the end
-//! at most [`RUNS_AT_END`] are left. A cursor holds 10 KiB per run and label that it reads, so at
+//! trace holds at most `HELD_MAX` parts in memory while it is read, and none once it had to
+//! write. Whenever `FAN_IN` runs have been merged equally often, they become one, and at the end
+//! at most `RUNS_AT_END` are left. A cursor holds 10 KiB per run and label that it reads, so at
 //! most 40 KiB per label, however long the trace. Each part is written about log16 of the number of
 //! runs times, and once more at the end; the file is at most about twice as large as the parts in
 //! it. Omitting parts beyond a bound was rejected, because a verdict on the first part of a trace

@@ -17,7 +17,7 @@ fn event(name: &str, number: i64, start_ps: Picoseconds) -> CollectiveEvent {
 fn read_back(parts: &CollectiveParts, labels: &[u32]) -> Vec<(i64, Picoseconds, u64)> {
     let mut cursor = parts.cursor(labels);
     let mut found = Vec::new();
-    while let Some(part) = cursor.next() {
+    for part in cursor.by_ref() {
         assert_eq!(part.end_ps, part.start_ps + 3);
         found.push((part.number, part.start_ps, part.ordinal));
     }
