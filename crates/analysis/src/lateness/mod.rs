@@ -93,7 +93,8 @@ pub use report::{
 /// Finds who was late.
 ///
 /// ```
-/// use probe_sync_alignment::{StepNames, Request, calibrate, lateness};
+/// use probe_sync_alignment::{Request, StepNames, calibrate};
+/// use probe_sync_analysis::lateness;
 ///
 /// // Two ranks of one host: rank 1 comes to the all-reduce 300 µs after rank 0.
 /// let folder = tempfile::tempdir()?;
