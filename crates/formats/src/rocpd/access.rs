@@ -233,6 +233,7 @@ pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Erro
 }
 
 /// What the first page of a database says about the file.
+#[derive(Copy, Clone)]
 struct Header {
     /// It uses a write-ahead log (`-wal`).
     by_log: bool,
@@ -272,16 +273,19 @@ impl Header {
     }
 
     /// Refuses a file that is shorter than it states: its last pages may belong to tables that are
-    /// not read.
-    fn expect_whole(&self, path: &Path) -> Result<(), Error> {
-        match (self.length, self.stated) {
-            (length, Some(stated)) if length < stated => {
-                let problem =
-                    format!("is truncated: it has {length} of {stated} bytes; copy it from its node again, or omit it");
-                Err(Error::Database { path: path.to_owned(), problem })
+    /// not read. For a moment the file of a writer that commits looks like that too.
+    fn expect_whole(mut self, path: &Path) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            if self.stated.is_none_or(|stated| self.length >= stated) {
+                return Ok(());
             }
-            _ => Ok(()),
+            std::thread::sleep(PAUSE);
+            self = Self::read(path)?;
         }
+        let (length, stated) = (self.length, self.stated.unwrap_or(0));
+        let problem =
+            format!("is truncated: it has {length} of {stated} bytes; copy it from its node again, or omit it");
+        Err(Error::Database { path: path.to_owned(), problem })
     }
 }
 
