@@ -195,7 +195,7 @@ pub struct VerdictDocument<'a> {
     before: Option<&'a CheckReport>,
     /// The decisive check.
     result: &'a CheckReport,
-    /// Returns the number of broken edges that uncertainty does not explain.
+    /// Broken edges that uncertainty does not explain.
     violations: usize,
     /// All other edges judged.
     overlaps: usize,

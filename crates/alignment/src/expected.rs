@@ -15,7 +15,7 @@ use crate::request::Request;
 /// What is done with traces once their clocks are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceUse {
-    /// Files written.
+    /// What is written.
     pub output: TraceOutput,
     /// Additional passes over all traces: for steps, for lateness, for marks.
     pub looks: u32,
@@ -31,7 +31,7 @@ pub struct TraceUse {
 /// What is written of traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TraceOutput {
-    /// None.
+    /// Nothing.
     #[default]
     Nothing,
     /// Each in its own format.

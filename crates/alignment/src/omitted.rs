@@ -22,7 +22,7 @@ pub struct Omitted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OmittedTrace {
-    /// File written.
+    /// The file.
     pub path: PathBuf,
     /// What is wrong with the trace.
     pub reason: String,
@@ -32,7 +32,7 @@ pub struct OmittedTrace {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OmittedEvents {
-    /// File written.
+    /// The file.
     pub path: PathBuf,
     /// Rank that wrote the file, if known.
     pub rank: Option<u32>,

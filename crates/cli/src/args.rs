@@ -235,7 +235,7 @@ pub struct ReportArgs {
     pub steps: StepArgs,
 }
 
-/// A request to a run.
+/// What is asked of a run.
 #[derive(Args, Debug)]
 pub struct CtlArgs {
     /// The run's directory, on the host of rank 0

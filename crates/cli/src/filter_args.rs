@@ -5,7 +5,7 @@ use probe_sync_alignment::{Bound, FilterSettings, Kinds, Ranks, StepNames, Steps
 
 use crate::output::Usage;
 
-/// Filter of the output's content.
+/// What is to be in the output.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Filters")]
 pub struct FilterArgs {
@@ -42,7 +42,7 @@ impl FilterArgs {
     /// Converts the flags to settings of the library.
     ///
     /// # Errors
-    /// A pattern that is none.
+    /// Returns an error for an invalid pattern.
     pub fn settings(&self, step_names: StepNames) -> anyhow::Result<FilterSettings> {
         let mut only = Kinds::default();
         for kind in &self.only {

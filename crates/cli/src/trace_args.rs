@@ -10,7 +10,7 @@ use crate::cpu_clock::{CLOCKS, CpuClockArgs};
 use crate::filter_args::FilterArgs;
 use crate::output::Usage;
 
-/// The traces, and the sources of their clocks.
+/// Which traces, and what is known of their clocks.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("given").multiple(true))]
 pub struct TraceArgs {

@@ -14,7 +14,7 @@ pub enum Error {
     /// The operating system refused an operation.
     #[error("{path}: cannot {action}: {source}")]
     Io {
-        /// File written.
+        /// The file.
         path: PathBuf,
         /// The attempted operation, as a verb: "open", "read", "write", "rename".
         action: &'static str,
@@ -24,7 +24,7 @@ pub enum Error {
     /// A file violates its format.
     #[error("{path}: byte {offset}: {problem}")]
     Malformed {
-        /// File written.
+        /// The file.
         path: PathBuf,
         /// Byte offset in the (decompressed) file.
         offset: u64,
@@ -34,7 +34,7 @@ pub enum Error {
     /// A database is invalid, or cannot be read or written.
     #[error("{path}: {problem}")]
     Database {
-        /// File written.
+        /// The file.
         path: PathBuf,
         /// The table and row, what is wrong, and what to do.
         problem: String,
@@ -70,7 +70,7 @@ pub enum Error {
     /// A line of a text file is invalid.
     #[error("{path}: line {line}: {problem}")]
     Line {
-        /// File written.
+        /// The file.
         path: PathBuf,
         /// Line number, from 1.
         line: u64,
@@ -138,7 +138,7 @@ pub enum Error {
     Clock {
         /// The node.
         node: u32,
-        /// Reason.
+        /// Why.
         source: probe_sync_estimate::Error,
     },
 }

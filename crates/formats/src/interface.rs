@@ -292,7 +292,7 @@ pub struct RewriteStats {
 
 /// One input trace of a merge.
 pub struct MergeInput<'a> {
-    /// File written.
+    /// The file.
     pub path: PathBuf,
     /// Number that distinguishes it from the others: its rank, otherwise its node.
     pub part: u32,

@@ -82,7 +82,7 @@ pub(crate) struct NodeSeries {
 /// Half-widths of nodes without a series of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Others {
-    /// Returns the number of nodes.
+    /// Number of nodes.
     pub nodes: usize,
     /// The largest of each column, ns.
     pub widest: Vec<Number>,

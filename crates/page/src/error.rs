@@ -12,7 +12,7 @@ pub enum Error {
     /// A recorded file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     File {
-        /// File written.
+        /// The file.
         path: PathBuf,
         /// Error of the system.
         source: std::io::Error,
@@ -20,7 +20,7 @@ pub enum Error {
     /// A recorded file exceeds the caller's limit.
     #[error("{} and its segments have {bytes} bytes, more than {most}", path.display())]
     TooLong {
-        /// File written.
+        /// The file.
         path: PathBuf,
         /// Its size, bytes.
         bytes: u64,

@@ -28,7 +28,7 @@ pub(crate) struct Estimate {
     pub reachable: bool,
     /// Its clock or the reference's was stepped or slewed.
     pub disturbed: bool,
-    /// This clock minus the reference clock, ns.
+    /// This clock minus the reference, ns.
     pub offset_ns: f64,
     /// Rate, ppm.
     pub rate_ppm: f64,

@@ -22,7 +22,7 @@ use crate::verdict::{self, Sentence};
 /// Results of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// The simulated scenario.
+    /// What was simulated.
     pub title: String,
     /// Name and value.
     pub facts: Vec<(String, String)>,

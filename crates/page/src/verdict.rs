@@ -23,7 +23,7 @@ pub enum Mood {
     Bad,
 }
 
-/// One sentence of the verdict.
+/// A sentence of the verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
     /// Mood.

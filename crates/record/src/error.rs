@@ -67,15 +67,15 @@ pub enum Error {
     Memory {
         /// Number of bytes requested.
         bytes: usize,
-        /// Reason, and what to do.
+        /// Why not, and what to do.
         reason: String,
     },
     /// The file of a recording cannot be created.
     #[error("cannot record into {}: {reason}", path.display())]
     Spill {
-        /// File written.
+        /// The file.
         path: PathBuf,
-        /// Reason, and what to do.
+        /// Why not, and what to do.
         reason: String,
     },
     /// The requested clock is not usable on this machine.
@@ -97,7 +97,7 @@ pub enum Error {
     Control {
         /// The socket, or its folder.
         path: PathBuf,
-        /// Reason, and what to do.
+        /// Why not, and what to do.
         reason: String,
     },
     /// The session refused a request.
@@ -111,13 +111,13 @@ pub enum Error {
     /// A thread of the recorder cannot be started.
     #[error("cannot start the recorder's thread: {reason}")]
     Thread {
-        /// Reason.
+        /// Why not.
         reason: String,
     },
     /// A file is not a recording, or is damaged.
     #[error("{}: byte {offset}: {reason}", path.display())]
     Damaged {
-        /// File written.
+        /// The file.
         path: PathBuf,
         /// Position, bytes.
         offset: u64,
@@ -127,7 +127,7 @@ pub enum Error {
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// File written.
+        /// The file.
         path: PathBuf,
         /// Error of the system.
         source: std::io::Error,

@@ -24,7 +24,7 @@ pub(crate) const WORD: usize = 8;
 pub(crate) mod header {
     /// [`super::MAGIC`].
     pub const MAGIC: usize = 0;
-    /// Returns the bytes of everything before the blocks.
+    /// Bytes of everything before the blocks.
     pub const BYTES: usize = 1;
     /// Bytes of a chunk.
     pub const CHUNK_BYTES: usize = 2;

@@ -38,7 +38,7 @@ pub(super) enum RowKind {
     Device,
     /// A row of either.
     Thread,
-    /// Adds a counter.
+    /// A counter.
     Counter,
 }
 

@@ -18,7 +18,7 @@ use super::xspace_fields::{metadata, plane};
 /// Kind of names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Named {
-    /// Ticks of events.
+    /// Of events.
     Event,
     /// Of stats, and texts that stats refer to.
     Stat,

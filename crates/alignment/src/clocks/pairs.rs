@@ -45,7 +45,7 @@ pub struct Residuals {
 pub struct PairMap {
     /// R → S.
     pub map: TimeMap,
-    /// Returns the residuals of the pairs.
+    /// How well the pairs fit.
     pub residuals: Residuals,
 }
 

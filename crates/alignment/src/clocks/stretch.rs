@@ -43,7 +43,7 @@ impl Span {
 pub(super) struct Stretch {
     /// On the node's own clock.
     pub(super) own: Span,
-    /// Time on the reference clock.
+    /// On the reference clock.
     pub(super) reference: Span,
     /// The offset's own instant on the node's own clock, ns.
     pub(super) own_ns: i128,

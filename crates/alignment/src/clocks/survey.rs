@@ -24,7 +24,7 @@ use super::wanted::Wanted;
 /// Summary of a file of offsets.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// File written.
+    /// The file.
     pub path: PathBuf,
     /// The node whose clock the offsets are relative to.
     pub reference: u32,

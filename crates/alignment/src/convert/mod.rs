@@ -120,7 +120,7 @@ pub struct ConvertReport {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Converted {
-    /// File written.
+    /// The file.
     pub path: PathBuf,
     /// Statistics of the alignment.
     pub alignment: AlignmentStats,

@@ -20,7 +20,7 @@ pub struct FilterSettings {
     pub to: Bound,
     /// Steps of the program; combined with times, the intersection of both.
     pub steps: Option<Steps>,
-    /// Returns the pattern of step events.
+    /// Which events are steps.
     pub step_names: StepNames,
     /// Kinds of events.
     pub only: Kinds,

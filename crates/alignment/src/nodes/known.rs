@@ -37,7 +37,7 @@ pub enum SettledBy {
     Marks {
         /// Rank.
         rank: u32,
-        /// Number of ranks in the session.
+        /// Ranks in the session.
         world_size: u32,
     },
     /// The host of the trace, which the run recorded for this node alone.
@@ -97,7 +97,7 @@ pub(crate) struct KnownNodes {
 pub(super) struct Settled {
     pub(super) node: u32,
     pub(super) by: SettledBy,
-    /// Notes for the user.
+    /// Worth telling the user.
     pub(super) remark: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use super::known::SettledBy;
 /// A trace of one rank.
 #[derive(Clone, Debug)]
 pub struct NodeTrace {
-    /// File written.
+    /// The file.
     pub path: PathBuf,
     /// Format of the trace.
     pub format: &'static dyn TraceFormat,

@@ -65,7 +65,7 @@ pub struct CriticalPath {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PathShare {
-    /// Rank.
+    /// The rank.
     pub rank: u32,
     /// Time of the rank on the path, ns.
     pub compute_ns: i64,

@@ -77,7 +77,7 @@ impl Ranks {
     }
 }
 
-/// A host that was last as a whole.
+/// A host that came last as a whole.
 pub(super) struct LateHost<'a> {
     pub(super) host: &'a String,
     /// Time from the last arrival on another host to the first on this one, ns.

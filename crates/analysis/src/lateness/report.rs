@@ -122,7 +122,7 @@ pub struct LateInstance {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ArrivalLine {
-    /// Rank.
+    /// The rank.
     pub rank: u32,
     /// Arrival, ns: the start of its event or kernel; with several devices, the latest.
     pub arrival_ns: i64,
@@ -140,7 +140,7 @@ pub struct ArrivalLine {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RankLine {
-    /// Rank.
+    /// The rank.
     pub rank: u32,
     /// Host name.
     pub host: String,
@@ -187,7 +187,7 @@ pub struct HostLine {
     pub ranks: Vec<u32>,
     /// Number of operations in which all its ranks arrived after all others.
     pub times_last: usize,
-    /// Sum of the member's leads, ns.
+    /// Sum of its leads, ns.
     pub lost_ns: i64,
     /// `lost_ns` as a share of all steps.
     pub lost_share: f64,

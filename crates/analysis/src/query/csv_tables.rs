@@ -14,7 +14,7 @@ use self::Origin::{Agent, Allocator, Bits, Either, Is, Number, Property, Text};
 /// Settings of the CSV files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CsvSettings {
-    /// Numbering of devices.
+    /// How devices are numbered.
     pub agent_index: AgentIndex,
     /// Omit the columns that rocprofv3 does not have: `Host` and `Rank`.
     pub plain_columns: bool,

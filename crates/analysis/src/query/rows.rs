@@ -40,7 +40,7 @@ pub(super) struct Source {
     by_guid: HashMap<Box<[u8]>, usize, FixedState>,
 }
 
-/// An iterator over rows.
+/// Rows being handed out.
 struct Cursor {
     source: Arc<Source>,
     /// The requested columns and, by column of the table, their position in a block.

@@ -22,7 +22,7 @@ pub struct ps_record_collective {
     pub group: *const c_char,
     /// Type of the elements, for example "Float".
     pub dtype: *const c_char,
-    /// Number of the operation in its group.
+    /// The operation's number in its group.
     pub sequence: i64,
     /// Number of elements that this rank sends.
     pub elements_in: i64,

@@ -54,7 +54,7 @@ pub type ps_release = Option<unsafe extern "C" fn(context: *mut c_void, in_order
 pub struct ps_messages {
     /// Passed to every function.
     pub context: *mut c_void,
-    /// Returns this rank.
+    /// This rank.
     pub rank: c_int,
     /// Number of ranks.
     pub size: c_int,

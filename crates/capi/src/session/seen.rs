@@ -40,7 +40,7 @@ pub struct ps_state {
     pub rounds: u64,
     /// Phase of the session.
     pub phase: ps_phase,
-    /// Returns this rank.
+    /// This rank.
     pub rank: u32,
     /// The node of this rank; UINT32_MAX until it is known.
     pub node: u32,
@@ -60,9 +60,9 @@ pub struct ps_round {
     pub window_start_ns: i64,
     /// The window's end. Offsets apply to its midpoint.
     pub window_end_ns: i64,
-    /// The reference node.
+    /// The node whose clock is the reference.
     pub reference: u32,
-    /// Returns the number of nodes.
+    /// Number of nodes.
     pub nodes: u32,
 }
 

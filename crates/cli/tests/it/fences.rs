@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// A fenced block: its first line, its info string, its text.
+/// A fenced block: where it begins, what stands behind the fence, its text.
 pub struct Block {
     pub place: String,
     pub info: String,

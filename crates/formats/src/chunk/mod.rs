@@ -95,7 +95,7 @@ pub enum Value {
     Integer(i64),
     /// An integer that does not fit an `i64`.
     Unsigned(u64),
-    /// A floating-point number.
+    /// Another number.
     Float(f64),
     /// A boolean.
     Boolean(bool),
@@ -199,7 +199,7 @@ pub struct FlowPoints {
 pub struct Args {
     /// Keys.
     pub key: Vec<StringId>,
-    /// A counter.
+    /// Values.
     pub value: Vec<Value>,
 }
 
@@ -216,7 +216,7 @@ pub struct Chunk {
     pub instants: Instants,
     /// Counter values.
     pub counters: Counters,
-    /// Flow ends.
+    /// Ends of flows.
     pub flows: FlowPoints,
     /// Arguments of slices and instants.
     pub args: Args,

@@ -32,7 +32,7 @@ pub(super) enum Item<'a> {
     Piece(&'a [u8]),
     /// The bracket before the events.
     EventsOpen(&'a [u8]),
-    /// Called for each event.
+    /// An event.
     Event(Event<'a>),
     /// White space and the bracket after the events.
     EventsClose(&'a [u8]),

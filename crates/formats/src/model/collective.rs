@@ -118,7 +118,7 @@ pub enum Instance {
     },
     /// A process group with a sequence number.
     Sequence {
-        /// Name of the group.
+        /// The group.
         group: GroupKey,
     },
     /// A communicator by the writing process's own handle, which means nothing on another rank. It

@@ -154,7 +154,7 @@ pub struct Identity {
     /// The launcher that the profiler's rank comes from; `None` if it states no rank, or that of a
     /// launcher that runs do not record.
     pub launcher: Option<Launcher>,
-    /// Number of ranks in the job.
+    /// Ranks in the job.
     pub world_size: Option<u32>,
     /// Globally unique number of the process, if its profiler states one. Neither the process ID
     /// nor the machine's ID will do, since other hosts and later processes share them.
@@ -202,7 +202,7 @@ pub struct Bracket {
     pub after_ns: i64,
 }
 
-/// One instant on two clocks.
+/// One moment on two clocks.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct ClockPair {
     /// On the trace's timeline R.

@@ -16,7 +16,7 @@ pub(super) struct Environment {
     pub(super) world_size: Option<u32>,
     /// The launcher that assigned the numbers; `None` for launchers that runs do not record.
     pub(super) launcher: Option<Launcher>,
-    /// Notes for the user.
+    /// Worth telling the user.
     pub(super) notes: Vec<String>,
 }
 

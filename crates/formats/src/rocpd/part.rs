@@ -23,7 +23,7 @@ use crate::MapFunction;
 /// A database, not open.
 #[derive(Debug)]
 pub struct DatabaseFile {
-    /// File written.
+    /// The file.
     pub path: PathBuf,
     source: Mutex<Source>,
 }

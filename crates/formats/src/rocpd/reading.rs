@@ -56,7 +56,7 @@ pub(super) struct Times {
 pub(super) struct Behind {
     /// For a row `t`: 1 if it is behind, 0 if it is not, NULL if nothing tells.
     pub(super) is_behind: String,
-    /// By how much it is outside, ns.
+    /// By how much, ns.
     pub(super) by_ns: i64,
 }
 

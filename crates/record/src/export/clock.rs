@@ -1,9 +1,9 @@
 //! Conversion of ticks to the system clock, by the recording's clock pairs.
 //!
 //! It is made once per recording, and every event passes through it. The arithmetic is that of
-//! `alignment::clocks` (`map_of_pairs`), which makes the map of every trace with pairs: a smooth
-//! curve through the brackets, with a separate piece between each two steps of the system clock,
-//! never a single line. Before that, ticks are multiplied by a constant to give approximate ps; the
+//! `trace::clocks` (`map_of_pairs`), which makes the map of every trace with pairs: a smooth curve
+//! through the brackets, with a separate piece between each two steps of the system clock, never a
+//! single line. Before that, ticks are multiplied by a constant to give approximate ps; the
 //! constant need not be exact, because the curve describes the difference.
 //!
 //! It knows no clock but this machine's.
@@ -38,7 +38,7 @@ pub struct SystemClock {
 /// Reason why a time may be wrong.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
-    /// None.
+    /// Nothing.
     #[default]
     None,
     /// The time is before the first or after the last clock pair.

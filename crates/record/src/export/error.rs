@@ -12,7 +12,7 @@ pub enum ExportError {
     /// Its clock cannot be tied to the system clock.
     #[error("its clock is unknown: {reason}")]
     Clock {
-        /// Reason, and what to do.
+        /// Why not, and what to do.
         reason: String,
     },
     /// A trace cannot be written, or cannot be put on a reference clock.
@@ -27,7 +27,7 @@ pub enum ExportError {
     Output {
         /// The output.
         path: PathBuf,
-        /// Reason, and what to do.
+        /// Why not, and what to do.
         reason: String,
     },
     /// One of several recordings cannot be written.

@@ -1,7 +1,7 @@
 //! Conversion of a recording's events into chunks, on tracks and in chronological order.
 //!
 //! Events pass from [`crate::tree::walk`] on the system clock through the sorter, which bounds
-//! memory by spilling to disk, to a writer of `writers`. A thread is a track and a scope is a
+//! memory by spilling to disk, to a writer of `trace::write`. A thread is a track and a scope is a
 //! slice on it. An end of a flow is a slice without length, so that arrows begin and end at the
 //! point that the program specified and not at the beginning of the scope. Counters have their own
 //! tracks, spans that may end elsewhere have rows by their names ([`super::spans`]), losses have a

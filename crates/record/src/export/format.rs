@@ -14,7 +14,7 @@ pub enum Format {
     Kineto,
     /// XSpace: xprof, TensorBoard.
     XSpace,
-    /// Perfetto protobuf.
+    /// Perfetto's protobuf.
     Perfetto,
     /// Chrome's JSON.
     ChromeJson,

@@ -23,7 +23,7 @@ impl<W: Word<Value = u64>> Word64 for W {}
 pub(crate) struct Use {
     /// Bytes of complete records.
     pub committed: u64,
-    /// Bytes copied to blocks.
+    /// Bytes that are in blocks.
     pub drained: u64,
     pub sequence: u64,
     pub segments: Vec<Segment>,

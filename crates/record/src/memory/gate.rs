@@ -38,7 +38,7 @@ pub(crate) fn word() -> &'static AtomicU32 {
     &PAGE.gate
 }
 
-/// The HTML page written.
+/// The page.
 #[inline]
 pub(crate) fn page() -> &'static Page {
     &PAGE

@@ -26,7 +26,7 @@ pub(crate) trait Word {
     fn store(&self, value: Self::Value, order: Ordering);
     /// Adds one, or takes it away.
     fn count(&self, up: bool, order: Ordering);
-    /// Issues a fence for such words.
+    /// A fence among such words.
     fn fence(order: Ordering);
     /// Half of a full fence: complete if another thread has passed the other half, [`Word::heavy`].
     fn light();

@@ -36,7 +36,7 @@ pub struct Thread {
     pub device: Option<Track>,
     /// Number of events in the recording.
     pub events: u64,
-    /// Lost events.
+    /// Events that were lost.
     pub lost: Loss,
     /// Events of signal handlers that interrupted another event.
     pub interrupted: u64,

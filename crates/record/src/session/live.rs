@@ -32,7 +32,7 @@ use crate::thread::exclusive::Exclusive;
 pub(super) struct Live {
     pub core: Arc<Core>,
     pub ticks: Ticks,
-    /// Process that started the session.
+    /// The process that started it.
     pub owner: u32,
     pub backends: Running,
     stage: AtomicU32,

@@ -142,7 +142,7 @@ impl CheckReport {
     }
 }
 
-/// Results for all operations of one name.
+/// All operations of one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperationLine {

@@ -44,9 +44,9 @@ pub enum Order {
     To(usize),
     /// The end of the receiver follows the start of the sender.
     Between {
-        /// Sender.
+        /// The sender.
         source: usize,
-        /// Receiver.
+        /// The receiver.
         destination: usize,
     },
     /// The end of each receiver follows the starts of those that send to it: (receiver, senders),
