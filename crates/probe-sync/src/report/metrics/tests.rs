@@ -83,6 +83,12 @@ fn all_metrics() -> Metrics {
     let mut metrics = Metrics::new(&["a", "b\"c"], Some(200.0));
     observed(&mut metrics);
     metrics.rank(1, "b", true, 1);
+    metrics.late(&Totals {
+        lost_s: vec![("grads".to_owned(), 1, 2.5)],
+        lead_s: vec![("grads".to_owned(), 1, 0.01)],
+        waiting_s: vec![("tp_1".to_owned(), 12.0)],
+        ..Totals::default()
+    });
     metrics.end(0.5, &Counter::ALL.iter().map(|counter| (*counter, 1)).collect());
     metrics
 }
@@ -125,6 +131,9 @@ fn each_figure_comes_out_as_it_went_in() {
         "rank_away{rank=\"1\",host=\"b\"} 1.0".to_owned(),
         "target_seconds 2e-7".to_owned(),
         "nodes_within_target 2.0".to_owned(),
+        "late_seconds_total{rank=\"1\",group=\"grads\"} 2.5".to_owned(),
+        "lead_seconds{rank=\"1\",group=\"grads\"} 0.01".to_owned(),
+        "waiting_seconds{group=\"tp_1\"} 12.0".to_owned(),
         // One of the root, one of node 1.
         "files_stopped 2.0".to_owned(),
         "removed_bytes_total 70".to_owned(),
