@@ -49,6 +49,8 @@ fn commands_say_what_is_written_down() {
     let here = std::env::current_dir().expect("a folder");
     let names = [
         (text(folder.path()).to_owned(), "DIR"),
+        // Tables shorten paths.
+        (folder.path().file_name().expect("a name").to_string_lossy().into_owned(), "DIR"),
         (text(&here).to_owned(), "HERE"),
         (program.file_name().expect("a name").to_string_lossy().into_owned(), "PROGRAM"),
         (format!("{} pid", host.trim()), "HOST pid"),
