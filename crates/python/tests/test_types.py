@@ -5,7 +5,6 @@ import subprocess
 import sys
 import unittest
 
-import probe_sync
 from common import LIMIT_S, Folder
 
 WELL = """
