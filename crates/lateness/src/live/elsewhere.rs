@@ -25,6 +25,7 @@ pub(crate) struct Elsewhere {
 struct Waits {
     group: Option<u32>,
     is_in_several: bool,
+    /// In order of their ends.
     waits: VecDeque<Wait>,
 }
 
@@ -61,7 +62,9 @@ impl Elsewhere {
             while of.waits.len() >= KEPT_MAX || of.waits.front().is_some_and(|wait| wait.until_ns < oldest_ns) {
                 of.waits.pop_front();
             }
-            of.waits.push_back(Wait { group, from_ns: arrival.start_ns, until_ns });
+            // Groups come one after the other, each with operations of the last second.
+            let place = of.waits.partition_point(|wait| wait.until_ns <= until_ns);
+            of.waits.insert(place, Wait { group, from_ns: arrival.start_ns, until_ns });
         }
     }
 
@@ -87,7 +90,7 @@ impl Elsewhere {
     /// A rank's waits that ended after `since_ns`, latest first.
     fn latest(&self, rank: usize, since_ns: i64) -> impl Iterator<Item = &Wait> {
         let waits = self.ranks.get(rank).into_iter().flat_map(|of| of.waits.iter().rev());
-        waits.filter(move |wait| wait.until_ns > since_ns)
+        waits.take_while(move |wait| wait.until_ns > since_ns)
     }
 }
 
@@ -95,3 +98,29 @@ impl Elsewhere {
 const KEPT_NS: i64 = 60_000_000_000;
 /// Most waits kept for a rank.
 const KEPT_MAX: usize = 1 << 11;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::ClockError;
+
+    fn arrival(rank: usize, start_ns: i64) -> Arrival {
+        let error = ClockError::default();
+        Arrival { rank, start_ns, first_end_ns: start_ns, end_ns: start_ns, launch_ns: None, begun_ns: None, error }
+    }
+
+    #[test]
+    fn members_are_compared_from_their_latest_release_in_whichever_order_groups_come() {
+        let mut elsewhere = Elsewhere::new(2);
+        for (rank, group) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+            elsewhere.is_member(rank, group);
+        }
+        // Both left group 1 at 100 ns, where rank 0 had waited for 40, and group 0 at 50 ns.
+        elsewhere.take(1, &[arrival(0, 60), arrival(1, 100)]);
+        elsewhere.take(0, &[arrival(0, 50), arrival(1, 45)]);
+        // From 100 ns on neither has waited.
+        assert_eq!(elsewhere.own_lead_ns(2, 0, &arrival(0, 130), &arrival(1, 110)), 20);
+        // They left group 2 at 120 ns: nothing before that counts.
+        assert_eq!(elsewhere.own_lead_ns(2, 120, &arrival(0, 150), &arrival(1, 130)), 20);
+    }
+}
