@@ -18,17 +18,11 @@ pub(super) fn while_it_ran(directory: &Path) -> (Vec<String>, Option<Sentence>) 
 fn told(records: Vec<LateRecord>) -> (Vec<String>, Option<Sentence>) {
     let mut late = Vec::<(LateLine, bool)>::new();
     let mut waits = Vec::<(WaitLine, bool)>::new();
-    for LateRecord { event, about, .. } in records {
+    for LateRecord { event, about, .. } in LateRecord::last_of_each(records) {
         let has_ended = event == LateEvent::Ended;
         match about {
-            Late::Late(line) => {
-                late.retain(|(known, _)| !known.is_same(&line));
-                late.push((line, has_ended));
-            }
-            Late::Waiting(line) => {
-                waits.retain(|(known, _)| !known.is_same(&line));
-                waits.push((line, has_ended));
-            }
+            Late::Late(line) => late.push((line, has_ended)),
+            Late::Waiting(wait) => waits.push((wait, has_ended)),
         }
     }
     let cost_ns = |line: &LateLine| line.share * (line.last_ns - line.since_ns) as f64;

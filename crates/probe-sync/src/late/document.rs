@@ -131,21 +131,37 @@ pub enum Late {
     Waiting(WaitLine),
 }
 
+impl LateRecord {
+    /// Returns the last line about each lateness and each wait, oldest first; it has the totals.
+    pub fn last_of_each(records: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut last: Vec<Self> = Vec::new();
+        for record in records {
+            last.retain(|known| !known.about.is_same(&record.about));
+            last.push(record);
+        }
+        last
+    }
+}
+
+impl Late {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Late(one), Self::Late(other)) => one.is_same(other),
+            (Self::Waiting(one), Self::Waiting(other)) => one.is_same(other),
+            _ => false,
+        }
+    }
+}
+
 impl LateStanding {
     /// Returns the state after these lines of `late.jsonl`, oldest first.
     pub fn after(records: impl IntoIterator<Item = LateRecord>) -> Self {
         let mut standing = Self::default();
-        for LateRecord { event, about, .. } in records {
-            let goes_on = event != LateEvent::Ended;
-            match about {
-                Late::Late(line) => {
-                    standing.late.retain(|known| !known.is_same(&line));
-                    standing.late.extend(goes_on.then_some(line));
-                }
-                Late::Waiting(line) => {
-                    standing.waiting.retain(|known| !known.is_same(&line));
-                    standing.waiting.extend(goes_on.then_some(line));
-                }
+        let last = LateRecord::last_of_each(records);
+        for record in last.into_iter().filter(|record| record.event != LateEvent::Ended) {
+            match record.about {
+                Late::Late(line) => standing.late.push(line),
+                Late::Waiting(line) => standing.waiting.push(line),
             }
         }
         standing.late.sort_by(|a, b| b.share.total_cmp(&a.share));
@@ -188,7 +204,7 @@ impl LateLine {
     }
 
     /// Returns true if two lines describe the same lateness.
-    pub fn is_same(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         (self.rank, &self.host, &self.group, self.since_ns) == (other.rank, &other.host, &other.group, other.since_ns)
     }
 }
@@ -214,7 +230,7 @@ impl WaitLine {
     }
 
     /// Returns true if two lines describe the same wait.
-    pub fn is_same(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         (&self.group, self.step, self.since_ns) == (&other.group, other.step, other.since_ns)
     }
 }
