@@ -295,7 +295,7 @@ fn a_lost_node_and_a_lost_master_end_no_other_region() {
 fn a_region_that_nobody_could_measure_costs_the_others_nothing() {
     let job = Job::new();
     // Windows that are long enough for the kill to come within the first, on a busy machine too.
-    let long = ["--window", "3s", "--round-timeout", "2s", "--duration", "9s"];
+    let long = ["--window", "3s", "--first-window", "3s", "--round-timeout", "2s", "--duration", "9s"];
     let mut ranks = job.ranks(&["a", "a", "b", "b"], &long);
     let deadline = Instant::now() + Duration::from_secs(60);
     while !job.out().join("regions/b/run.json").is_file() {

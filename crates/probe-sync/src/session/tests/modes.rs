@@ -161,7 +161,9 @@ fn any_rank_pauses_all_names_a_phase_and_ends_a_window_for_all_together() {
     assert_eq!(before(warm.round).phase.as_deref(), Some("warm-up"));
     assert!(before(paused.round).paused && !before(resumed.round).paused && before(none.round).phase.is_none());
     assert_eq!(of(warm.round).window_start, warm.start);
-    assert!(next.round > none.round && !report.interrupted);
+    // A rank that has yet to hear of the round without a phase is still in the one before, and that
+    // is the one it ends.
+    assert!(next.round >= none.round && !report.interrupted);
     for node in 0..3 {
         let windows = windows(directory.path(), node);
         let pairs = |round: RoundId| windows[round.0 as usize].edges.iter().map(|edge| edge.pairs_count).sum::<u32>();
