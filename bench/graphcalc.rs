@@ -25,7 +25,7 @@ use nalgebra_sparse::factorization::CscCholesky;
 use nalgebra_sparse::{CooMatrix, CscMatrix};
 use probe_sync_estimate::graph::linear::{Laplacian, Link, Pair};
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, covariance, solve};
-use probe_sync_estimate::window::EdgeAlphaBeta;
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::{NodeId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -17,7 +17,7 @@ use std::time::Instant;
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
 use probe_sync_estimate::round::{Solver, SolverOptions};
 use probe_sync_estimate::smoother::{Online, Round, SmootherOptions, smooth_run};
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData, Punctuality};
+use probe_sync_lines::{EdgeAlphaBeta, NodeWindowData, Punctuality};
 use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

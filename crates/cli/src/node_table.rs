@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync::standing::NodeStanding;
-use probe_sync_estimate::record::plain_name;
+use probe_sync_lines::plain_name;
 
 use crate::table::{signed, unsigned};
 

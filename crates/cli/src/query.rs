@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use probe_sync_analysis::query::{Query, QuerySettings, RowSink, Value};
-use probe_sync_estimate::record::is_invisible;
 use probe_sync_files::AtomicFile;
 use probe_sync_formats::Error;
 use probe_sync_formats::words::is_formula;
+use probe_sync_lines::is_invisible;
 
 use crate::query_args::{Format, QueryArgs};
 use crate::traces::request;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use console::Term;
-use probe_sync_estimate::record::is_invisible;
+use probe_sync_lines::is_invisible;
 
 /// A text as safe for a terminal: names cannot control it, and long lines are wrapped.
 pub(crate) fn shown(text: &str, terminal: &Term) -> String {

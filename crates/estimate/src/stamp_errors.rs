@@ -2,7 +2,7 @@
 //!
 //! It is applied after every estimate, of a round or of a run. The conversion of hardware stamps to
 //! the system clock has an error e_i, common to all stamps of a node, which may last for a whole
-//! run ([`crate::window::EdgeAlphaBeta::stamp_errors_ns`] bounds it). Every edge of node i shows
+//! run ([`probe_sync_lines::EdgeAlphaBeta::stamp_errors_ns`] bounds it). Every edge of node i shows
 //! its clock ahead of its true position by e_i, so all edges agree, loops close, and
 //!
 //! ```text
@@ -38,13 +38,13 @@
 
 use std::collections::VecDeque;
 
+use probe_sync_lines::{EdgeAlphaBeta, Hosts, NodeEstimate};
 use probe_sync_time::NodeId;
 
 use crate::edge_fit::float_step;
-use crate::hosts::{HOST_SHARE, Hosts};
+use crate::graph::HOST_SHARE;
 use crate::smoother::SmoothedOffset;
 use crate::statistics::{SIGMAS_95, median};
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// Whether an estimate already contains the asymmetry of its hosts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -153,8 +153,9 @@ mod tests {
 
     use super::*;
     use crate::edge_fit::FitOptions;
-    use crate::round::{Decision, EdgeCut, SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
+    use crate::round::{EdgeCut, SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
     use crate::run::{Recorded, Smoothed};
+    use probe_sync_lines::Decision;
 
     const NODES: u32 = 3;
     const BOUND_NS: f64 = 600.0;

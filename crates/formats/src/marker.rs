@@ -4,7 +4,7 @@
 //! A name with only ONE number, `clkmark#<true time>`, states no time of its node's clock and is
 //! not a marker.
 
-use probe_sync_estimate::record::parse_mark_name;
+use probe_sync_lines::parse_mark_name;
 
 use super::rank_marker;
 use crate::model::{ClockPair, MarkStamp, MarkToken, PairKind, Picoseconds, TraceFacts};

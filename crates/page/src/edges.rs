@@ -14,8 +14,8 @@ use std::path::Path;
 
 use probe_sync::report::RunReport;
 use probe_sync_estimate::statistics::median;
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_files::{newest, open_regular};
+use probe_sync_lines::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::NodeId;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! The complete content of a page before rendering.
 
 use probe_sync::report::NodeRow;
-use probe_sync_estimate::faults::Fault;
+use probe_sync_lines::Fault;
 
 use crate::data::{Data, Mark, Series};
 use crate::number::Number;

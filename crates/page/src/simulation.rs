@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probe_sync::report::{NodeRow, TruthVerdict};
 use probe_sync_estimate::statistics::median;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::NodeWindowData;
 use probe_sync_time::{NodeId, StampSource};
 
 use crate::Error;
@@ -216,7 +216,7 @@ fn judged(rounds: &[Round]) -> Option<TruthVerdict> {
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_estimate::window::EdgeAlphaBeta;
+    use probe_sync_lines::EdgeAlphaBeta;
     use probe_sync_time::{RoundId, Timestamp};
 
     use super::*;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
-use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_formats::words::counted;
+use probe_sync_lines::{Fault, FaultKind};
 use probe_sync_time::NodeId;
 
 use crate::quantity::unsigned;
@@ -239,7 +239,7 @@ const NAMES_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_estimate::faults::Culprit;
+    use probe_sync_lines::Culprit;
     use probe_sync_time::{RoundId, StampSource};
 
     use super::*;

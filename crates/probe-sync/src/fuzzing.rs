@@ -2,7 +2,7 @@
 //!
 //! Only the package in `fuzz/` enables this (feature `fuzzing`). It is not part of the public API.
 
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::NodeWindowData;
 
 use crate::join::{Hello, Notice, Ready, Statement};
 use crate::measure::account::RankAccount;

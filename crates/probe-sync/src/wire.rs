@@ -45,10 +45,9 @@ const MAX_MESSAGE_BYTES: usize = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_sync_estimate::faults::{Culprit, Fault, FaultKind, Verdict};
-    use probe_sync_estimate::round::{Decision, GlobalWindowData};
-    use probe_sync_estimate::window::{
-        EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality, SnapshotCounts,
+    use probe_sync_lines::{
+        Culprit, Decision, EdgeAlphaBeta, Fault, FaultKind, GlobalWindowData, NodeEstimate, NodeWindowData,
+        PeerPackets, Punctuality, SnapshotCounts, Verdict,
     };
     use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
     use proptest::prelude::*;

@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use numpy::{IntoPyArray, PyArray1};
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_lines::{GlobalWindowData, NodeEstimate};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

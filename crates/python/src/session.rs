@@ -17,7 +17,7 @@ use probe_sync::{
     Arrivals, Config, Error, FilesToRoot, GlobalClock, LateView, Progress, Request, RunReport, SessionBuilder,
     SessionHandle, State,
 };
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use pyo3::prelude::*;
 
 use crate::clock::{Clock, Marks};

@@ -6,7 +6,7 @@
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::run::Recorded;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::NodeWindowData;
 use probe_sync_time::RoundId;
 
 /// Solves rounds one after the other; each is all nodes' windows, in order of nodes.

@@ -12,10 +12,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_estimate::faults::{Culprit, Fault as Named, FaultKind as Kind};
 use probe_sync_estimate::round::SolvedRound;
 use probe_sync_estimate::run::Smoothed;
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_lines::{Culprit, Fault as Named, FaultKind as Kind, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use crate::accuracy::quantile;

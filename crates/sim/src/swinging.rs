@@ -6,9 +6,9 @@
 //! solves every round as in a live run, smooths the run as `solve` does, and counts the reported
 //! faults and the estimates whose stated errors do not cover the truth.
 
-use probe_sync_estimate::faults::{Fault as Named, FaultKind as Kind};
-use probe_sync_estimate::round::{GlobalWindowData, SolvedRound};
+use probe_sync_estimate::round::SolvedRound;
 use probe_sync_estimate::run::Smoothed;
+use probe_sync_lines::{Fault as Named, FaultKind as Kind, GlobalWindowData};
 use probe_sync_time::{NodeId, RoundId, StampSource};
 
 use crate::accuracy::cells::with_stamps;

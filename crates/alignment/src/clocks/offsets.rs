@@ -17,9 +17,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::series::{Axis, KnownBreaks, OffsetMap, OffsetSample, Step, TimeMap};
 use probe_sync_formats::Error;
+use probe_sync_lines::{OffsetRecord, OffsetsHeader};
 use serde::Deserialize;
 
 use super::lines::{Line, Lines};
@@ -287,8 +287,7 @@ fn text(cell: &[u8]) -> String {
 mod tests {
     //! Every spelling of offsets that is read, and bad lines named by file and line.
 
-    use probe_sync_estimate::record::{Launcher, NodeRecord, RankRecord, StepRecord};
-    use probe_sync_estimate::window::NodeEstimate;
+    use probe_sync_lines::{Launcher, NodeEstimate, NodeRecord, RankRecord, StepRecord};
     use probe_sync_time::{NodeId, RoundId, Timestamp};
 
     use super::super::survey::Survey;

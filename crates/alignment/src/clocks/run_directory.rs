@@ -6,12 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::faults::Break;
-use probe_sync_estimate::record::{SMOOTHED_OFFSETS, StepRecord};
-use probe_sync_estimate::window::ClockEvent;
 use probe_sync_files::{continuations, segments};
 use probe_sync_formats::Error;
 use probe_sync_formats::model::{ClockPair, Picoseconds};
+use probe_sync_lines::{Break, ClockEvent, SMOOTHED_OFFSETS, StepRecord};
 use probe_sync_time::NodeId;
 use serde::Deserialize;
 
@@ -249,7 +247,10 @@ mod tests {
               [4,{\"step_ns\":5,\"slew_ppm\":0.0,\"at_ns\":79,\"step_between_ns\":[60,70]}]],\"watch\":{\"breaks\":[{\"node\":2,\"round\":3}]},\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
         );
         let offsets = run.steps().expect("a run");
-        assert_eq!(offsets.steps.get(&1), Some(&vec![Step::seen(77, -900)]));
+        assert_eq!(
+            offsets.steps.get(&1),
+            Some(&vec![StepRecord::seen(probe_sync_time::Timestamp::from_ns(77), -900).into()])
+        );
         assert_eq!(offsets.steps.get(&2), None, "a change of rate is no step");
         assert_eq!(offsets.steps.get(&4), Some(&vec![Step { after_ns: 60, before_ns: 70 }]), "as the event says");
         assert_eq!(offsets.broken.get(&2), Some(&[3].into()), "but its clock does not go on");

@@ -13,9 +13,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::record::RankRecord;
 use probe_sync_estimate::series::{Axis, Step};
 use probe_sync_formats::Error;
+use probe_sync_lines::RankRecord;
 
 use super::offsets::{Found, Offsets, axis_of, read_lines};
 use super::stretch::{Ends, Span};
@@ -346,8 +346,7 @@ mod tests {
 
     #[test]
     fn steps_of_the_reference_are_known_though_its_own_lines_are_not_wanted() {
-        use probe_sync_estimate::record::{OffsetRecord, StepRecord};
-        use probe_sync_estimate::window::NodeEstimate;
+        use probe_sync_lines::{NodeEstimate, OffsetRecord, StepRecord};
         use probe_sync_time::{NodeId, RoundId, Timestamp};
         let stepped = |node: u32, after: i64| {
             let estimate = NodeEstimate {

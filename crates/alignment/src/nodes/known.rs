@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use probe_sync_estimate::record::{MarksHeader, RankRecord};
 use probe_sync_formats::Error;
 use probe_sync_formats::model::Identity;
 use probe_sync_formats::words::joined;
+use probe_sync_lines::{MarksHeader, RankRecord};
 
 use crate::clocks::process;
 

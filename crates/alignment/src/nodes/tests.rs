@@ -1,6 +1,6 @@
 //! Whose trace: what decides, what refuses, and what it says then.
 
-use probe_sync_estimate::record::{Launcher, RankRecord};
+use probe_sync_lines::{Launcher, RankRecord};
 use probe_sync_time::NodeId;
 
 use super::*;

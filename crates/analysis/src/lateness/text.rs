@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use probe_sync_alignment::collectives::{lay_out, span};
-use probe_sync_estimate::record::plain_name;
 use probe_sync_formats::words::{counted, joined};
+use probe_sync_lines::plain_name;
 
 use probe_sync_lateness::operation::LateIn;
 

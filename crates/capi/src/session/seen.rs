@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use probe_sync::{Error, Progress, SessionHandle};
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_lines::{GlobalWindowData, NodeEstimate};
 
 use super::{Stage, ps_session};
 use crate::clock::milliseconds;

@@ -22,8 +22,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use probe_sync::collective::{Collective, Deadline, Frames, random_bytes};
 use probe_sync::{Observer, RunReport, Started};
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::{GlobalWindowData, NodeWindowData};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

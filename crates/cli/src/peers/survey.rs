@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use probe_sync::report::{DirectionPackets, RunReport};
-use probe_sync_estimate::window::EdgeAlphaBeta;
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_sys::doctor::{Fact, Level, TimeSync, examine};
 use probe_sync_time::NodeId;
 use schemars::JsonSchema;

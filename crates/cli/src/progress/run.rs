@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use probe_sync_formats::words::counted;
+use probe_sync_lines::{GlobalWindowData, NodeEstimate};
 
 use console::{Term, truncate_str};
 use indicatif::ProgressBar;
 use probe_sync::report::{SIGMAS_95, median};
 use probe_sync::standing::NodeStanding;
 use probe_sync::{Observer, Started};
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::StampSource;
 
 use super::drawn::{draw, draws, style};

@@ -10,7 +10,7 @@
 
 use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
-use probe_sync_estimate::faults::FaultKind;
+use probe_sync_lines::FaultKind;
 use probe_sync_sim::accuracy::cells::{Cell, with_stamps};
 use probe_sync_sim::fault_cases::{CaseOutcome, FaultCase, cases, clean, compare, run_case};
 use probe_sync_sim::{Scenario, Simulation, Thermal};

@@ -52,6 +52,8 @@ mod packets;
 mod spread;
 pub mod svm;
 
+use probe_sync_lines::EdgeAlphaBeta;
+
 use self::band::Band;
 use self::hull::{Envelope, Gap};
 use self::input::allowance;
@@ -63,7 +65,6 @@ pub use self::one_way::{OneWayPacket, PacketWindow, fit_packets};
 use self::packets::{Packet, Packets};
 pub(crate) use self::spread::shift_covariance;
 use self::spread::{Constraints, Spread, points};
-use crate::window::EdgeAlphaBeta;
 
 /// Fits a window's line; `None` if there is no exchange.
 ///

@@ -24,6 +24,7 @@
 //! wrong stamp looks like a fast packet, so a packet that contradicts the others makes the fit
 //! infeasible.
 
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::{Edge, StampSource, System, Timestamp};
 
 use super::band::Band;
@@ -31,7 +32,6 @@ use super::hull::{Envelope, Gap, Point};
 use super::input::{FitOptions, allowance};
 use super::line::{FitDiagnostics, Line, absolute};
 use crate::statistics::upper_median_by;
-use crate::window::EdgeAlphaBeta;
 
 /// A packet seen on both hosts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

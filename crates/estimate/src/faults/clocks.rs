@@ -23,11 +23,11 @@
 //! It cannot tell two nodes apart. If only one node is measured, it names the node whose watch saw
 //! the change, or else either of the two.
 
+use probe_sync_lines::{Break, Culprit, Fault, FaultKind, Verdict};
 use probe_sync_time::{NodeId, RoundId};
 
 use super::comparison::{Comparison, Innovation, is_beyond, is_most, shared};
 use super::events::{Events, is_same, is_step};
-use super::fault::{Culprit, Fault, FaultKind};
 use super::filter::{Filter, UPDATES_MIN};
 use super::jump::{FirstJump, Jump, Recent, Window};
 use super::measured::Measured;
@@ -37,7 +37,6 @@ use super::onset::SharedOnsets;
 use super::paths::Inconsistencies;
 use super::scale::Scale;
 use super::track::{Suspicion, Track, measured};
-use super::verdict::{Break, Verdict};
 use super::view::RoundView;
 use crate::statistics::median;
 

@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 
+use probe_sync_lines::ClockEvent;
 use probe_sync_time::{NodeId, RoundId};
 
 use super::view::RoundView;
 use crate::motion::NS_PER_S_PER_PPM;
-use crate::window::ClockEvent;
 
 /// Clock events of the last rounds, oldest first.
 #[derive(Clone, Debug, Default)]

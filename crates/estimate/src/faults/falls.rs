@@ -5,11 +5,11 @@
 //! fall common to all other nodes is subtracted. Example: the edges of node 5 fall by 5 µs and
 //! those between all others by 1 µs ± 0.1, so node 5's fall counts as 4 µs less 0.3.
 
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::Edge;
 
 use super::view::RoundView;
 use crate::statistics::{TO_SIGMA, median};
-use crate::window::EdgeAlphaBeta;
 
 /// Amounts by which the margins of a round's edges are below their minimum so far.
 pub(super) struct Falls {

@@ -14,11 +14,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probe_sync_lines::{Culprit, Fault, FaultKind, Verdict};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
-use super::fault::{Culprit, Fault, FaultKind};
 use super::membership::Heard;
-use super::verdict::Verdict;
 use super::view::RoundView;
 
 /// Recent losses.

@@ -10,10 +10,9 @@
 //!
 //! It cannot tell a dead node from a dead link to its only peer.
 
+use probe_sync_lines::{Culprit, Fault, FaultKind, Verdict};
 use probe_sync_time::{NodeId, RoundId};
 
-use super::fault::{Culprit, Fault, FaultKind};
-use super::verdict::Verdict;
 use super::view::RoundView;
 use crate::graph::components::parts;
 

@@ -36,7 +36,6 @@ mod clocks;
 mod comparison;
 mod events;
 mod falls;
-mod fault;
 mod filter;
 mod jump;
 mod losses;
@@ -47,26 +46,23 @@ mod onset;
 mod paths;
 mod scale;
 mod track;
-mod verdict;
 mod view;
 
+use probe_sync_lines::{Culprit, EdgeAlphaBeta, FaultKind, Verdict};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use self::clocks::Clocks;
-pub use self::fault::{Culprit, Fault, FaultKind};
 use self::losses::Losses;
 use self::membership::Membership;
 use self::paths::{Inconsistencies, Paths};
-pub use self::verdict::{Break, Verdict};
 pub use self::view::{DirectionCount, RoundView};
-use crate::window::EdgeAlphaBeta;
 
 /// Watches a run round by round. Memory is bounded by the nodes and by a million edges.
 ///
 /// ```
 /// use probe_sync_estimate::faults::{RoundView, Watch};
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
-/// # use probe_sync_estimate::window::EdgeAlphaBeta;
+/// # use probe_sync_lines::{Culprit, EdgeAlphaBeta, FaultKind, Verdict};
 /// # use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
 /// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
 /// #     EdgeAlphaBeta {

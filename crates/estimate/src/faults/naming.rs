@@ -1,9 +1,8 @@
 //! Names a change of a clock, with its node and size, and reports which clocks do not continue.
 
+use probe_sync_lines::{Break, Culprit, Fault, FaultKind, Verdict};
 use probe_sync_time::{NodeId, RoundId};
 
-use super::fault::{Culprit, Fault, FaultKind};
-use super::verdict::{Break, Verdict};
 use crate::motion::NS_PER_S_PER_PPM;
 
 /// A change of a clock relative to the reference.

@@ -22,18 +22,16 @@
 
 use std::collections::BTreeMap;
 
+use probe_sync_lines::{Culprit, EdgeAlphaBeta, Fault, FaultKind, Verdict};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use super::comparison::{Comparison, is_most};
 use super::events::is_step;
 use super::falls::{Falls, PAIRS_MIN};
-use super::fault::{Culprit, Fault, FaultKind};
 use super::scale::Scale;
-use super::verdict::Verdict;
 use super::view::RoundView;
 use crate::graph::edges::{Equation, State};
 use crate::statistics::{TO_SIGMA, median};
-use crate::window::EdgeAlphaBeta;
 
 /// Knowledge about every edge.
 #[derive(Clone, Debug, Default)]

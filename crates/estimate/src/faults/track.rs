@@ -1,5 +1,6 @@
 //! The state of one clock from round to round, and a round's evidence about it.
 
+use probe_sync_lines::NodeEstimate;
 use probe_sync_time::RoundId;
 
 use super::filter::Filter;
@@ -9,7 +10,6 @@ use super::membership::Heard;
 use super::onset::Onsets;
 use super::view::RoundView;
 use crate::motion::NS_PER_S_PER_PPM;
-use crate::window::NodeEstimate;
 
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Track {

@@ -1,8 +1,7 @@
 //! The watch's input for one round.
 
+use probe_sync_lines::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
-
-use crate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 
 /// Packets of one direction between two nodes during a round.
 #[derive(Copy, Clone, Debug, PartialEq)]

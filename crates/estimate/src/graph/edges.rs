@@ -16,12 +16,12 @@
 //! offset_i is a belief. If the true one is up to z ns away, the bounds hold with `alpha·z` more
 //! room ([`Equation::per_offset`]).
 
+use probe_sync_lines::{EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::Edge;
 
 use super::linear::Pair;
 use crate::edge_fit::shift_covariance;
 use crate::motion::NS_PER_S_PER_PPM;
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// Present estimate of a node during the iteration.
 #[derive(Copy, Clone, Debug, Default)]

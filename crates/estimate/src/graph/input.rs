@@ -1,9 +1,7 @@
 //! A round to solve, and the assumptions the solver may make.
 
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::{NodeId, Reference, Timestamp};
-
-use crate::hosts::HOST_SHARE;
-use crate::window::EdgeAlphaBeta;
 
 /// A round to be solved.
 #[derive(Copy, Clone, Debug)]
@@ -38,3 +36,7 @@ impl Default for GraphOptions {
         Self { asymmetry_prior: 0.1, asymmetry_prior_weight: 2.0, common_asymmetry: HOST_SHARE, covariance: true }
     }
 }
+
+/// Standard deviation of half the difference between a host's outbound and inbound delays, as a
+/// share of the median margin.
+pub(crate) const HOST_SHARE: f64 = 0.02;

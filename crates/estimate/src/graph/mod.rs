@@ -32,20 +32,21 @@ pub mod linear;
 pub(crate) mod robust;
 mod solution;
 
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::Edge;
 
 pub use self::covariance::covariance;
+pub(crate) use self::input::HOST_SHARE;
 pub use self::input::{GraphInput, GraphOptions};
 use self::robust::Problem;
 pub use self::solution::{GraphSolution, LoopSummary};
 use crate::Error;
-use crate::window::EdgeAlphaBeta;
 
 /// Solves a round.
 ///
 /// ```
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
-/// # use probe_sync_estimate::window::EdgeAlphaBeta;
+/// # use probe_sync_lines::EdgeAlphaBeta;
 /// # use probe_sync_time::{NodeId, StampSource, Timestamp};
 /// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
 /// #     EdgeAlphaBeta {

@@ -24,6 +24,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::Edge;
 
 use super::bounds::{self, Arc, Intervals};
@@ -31,7 +32,6 @@ use super::edges::{Equation, Moved, State};
 use super::input::{GraphInput, GraphOptions};
 use super::linear::{Laplacian, Link, Pair, inverse, times};
 use crate::statistics::{TO_SIGMA, median};
-use crate::window::EdgeAlphaBeta;
 
 /// A round being solved.
 pub(super) struct Problem {

@@ -5,6 +5,7 @@
 
 use std::f64::consts::SQRT_2;
 
+use probe_sync_lines::NodeEstimate;
 use probe_sync_time::{Edge, NodeId};
 
 use super::bounds::Intervals;
@@ -12,7 +13,6 @@ use super::covariance::covariance;
 use super::edges::Moved;
 use super::linear::Block;
 use super::robust::Problem;
-use crate::window::NodeEstimate;
 
 /// A solved round.
 #[derive(Clone, Debug, Default, PartialEq)]

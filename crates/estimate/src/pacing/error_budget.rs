@@ -21,13 +21,13 @@
 //! drifts.
 
 use nalgebra::{DMatrix, DVector};
+use probe_sync_lines::{EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Edge, NodeId};
 
 use super::round::PacingRound;
 use crate::graph::linear::{Laplacian, Link, Pair};
 use crate::graph::robust::asymmetry_scales_min;
 use crate::statistics::{SIGMAS_95, median, upper_median};
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// Half-widths of a node's 95 % interval: their squares add up.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]

@@ -36,13 +36,13 @@ mod window;
 
 use std::collections::BTreeSet;
 
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::{Edge, NodeId};
 use serde::{Deserialize, Serialize};
 
 use self::error_budget::{ErrorBudget, WhatIfCovariance};
 pub use self::round::PacingRound;
 use crate::statistics::median;
-use crate::window::EdgeAlphaBeta;
 
 /// Limits on the cost of probing for one host.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]

@@ -1,8 +1,7 @@
 //! The properties of a solved round on which the pace depends.
 
+use probe_sync_lines::{EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Edge, NodeId};
-
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// The data of a solved round on which the pace depends.
 #[derive(Copy, Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The pace after a round, decided identically in a live run and in every simulation.
 //!
 //! It extracts the [`Pacer`]'s input from a round that [`crate::round::Solver`] solved and prepares
-//! the [`Decision`](crate::round::Decision).
+//! the [`Decision`](probe_sync_lines::Decision).
 
 use probe_sync_time::NodeId;
 

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use probe_sync_lines::NodeEstimate;
 use probe_sync_time::{StampSource, Timestamp};
 
 use super::*;
 use crate::graph::covariance;
 use crate::graph::linear::{Laplacian, Link};
 use crate::statistics::SIGMAS_95;
-use crate::window::NodeEstimate;
 
 const WINDOW_NS: f64 = 4e9;
 const CONFIGURED_NS: i64 = 800_000;

@@ -9,11 +9,11 @@
 //! halved; if a doubled window would exceed an eighth, the length stays. An alarm restores the
 //! shortest window.
 
+use probe_sync_lines::NodeEstimate;
 use probe_sync_time::NodeId;
 
 use super::error_budget::ErrorBudget;
 use super::{Pacer, PacingRound};
-use crate::window::NodeEstimate;
 
 impl Pacer {
     /// Chooses the next window's length, and returns the factor by which it changes.

@@ -31,12 +31,12 @@
 //! It does not extrapolate beyond the lines of either level, or interpolate across a step or an
 //! unreachable line. It does interpolate across a disturbed line and marks the result as disturbed.
 
+use probe_sync_lines::{OffsetRecord, StepRecord};
 use probe_sync_time::{Duration, Reference, RoundId, System, Timestamp};
 
 use crate::edge_fit::MAX_SKEW;
 use crate::graph::linear::Block;
 use crate::motion::{NS_PER_S_PER_PPM, hard_between, hermite, variance_between};
-use crate::record::{OffsetRecord, StepRecord};
 
 /// One node's lines in order of time, as a curve.
 #[derive(Clone, Debug)]

@@ -1,12 +1,12 @@
 //! The example by hand, lines that must not be joined, and two regions of swinging clocks whose
 //! truth is known.
 
+use probe_sync_lines::NodeEstimate;
 use probe_sync_time::NodeId;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::window::NodeEstimate;
 
 const SECOND: i64 = 1_000_000_000;
 

@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
+use probe_sync_lines::{ClockEvent, NodeWindowData, PeerPackets, Punctuality};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timestamp};
 
 use super::step;
 use crate::edge_fit::{self, EdgeWindow, FitOptions};
 use crate::statistics::median;
-use crate::window::{ClockEvent, NodeWindowData, PeerPackets, Punctuality};
 
 /// Results of one window at one node.
 #[derive(Clone, Debug, PartialEq)]

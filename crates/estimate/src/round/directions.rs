@@ -13,10 +13,10 @@
 
 use std::collections::BTreeMap;
 
+use probe_sync_lines::{NodeWindowData, PeerPackets};
 use probe_sync_time::{Edge, NodeId};
 
 use crate::faults::DirectionCount;
-use crate::window::{NodeWindowData, PeerPackets};
 
 /// Returns the packets in each direction between the nodes of a round. Nothing is known about a
 /// node that is absent, or was recorded before packets were counted; one that counted others but

@@ -2,21 +2,18 @@
 //! simulation share this code.
 //!
 //! Flow: a node's probing is cut into a [`WindowCut`] → [`fit_window`] makes
-//! [`NodeWindowData`](crate::window::NodeWindowData) of it → all nodes' data go to the master,
+//! [`NodeWindowData`](probe_sync_lines::NodeWindowData) of it → all nodes' data go to the master,
 //! whose [`Solver`] runs graph → watch → smoother → clamp → [`SolvedRound`], which holds the
 //! [`GlobalWindowData`] that is broadcast, with the master's [`Decision`].
 
 mod cut;
 mod directions;
-mod global;
 mod solver;
 mod step;
 mod timeline;
 
 pub use cut::{EdgeCut, WindowCut, fit_window};
 pub use directions::{directions, unfitted};
-pub(crate) use global::first_node;
-pub use global::{Decision, GlobalWindowData};
 pub use solver::{SolvedRound, Solver, SolverOptions};
 pub use timeline::Timeline;
 

@@ -5,16 +5,16 @@
 //! errors that hosts and the conversion of hardware stamps hide from all of them are added to sigma
 //! last.
 
+use probe_sync_lines::{Decision, EdgeAlphaBeta, GlobalWindowData, Hosts, NodeWindowData};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
-use super::{Decision, GlobalWindowData, directions, unfitted};
+use super::{directions, unfitted};
+use crate::Error;
 use crate::edge_fit::FitOptions;
 use crate::faults::{RoundView, Watch};
 use crate::graph::{self, GraphInput, GraphOptions, GraphSolution};
 use crate::smoother::{self, Online, SmoothedOffset};
 use crate::stamp_errors::{HostTerm, StampErrors};
-use crate::window::{EdgeAlphaBeta, NodeWindowData};
-use crate::{Error, Hosts};
 
 /// What is known about a run before its first round.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,7 +150,7 @@ impl Solver {
         self.stamp_errors.learn(&edges);
         for (node, smoothed) in all_nodes.iter_mut().zip(&smoothed) {
             let smoothed = smoothed.filter(|_| node.reachable && sound(&node.node_id));
-            clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
+            clamped += u32::from(smoothed.is_some_and(|smoothed| smoothed.put_into(node)));
             // What the round alone says has the graph's own term for hosts.
             let hosts = if smoothed.is_some() { HostTerm::Added } else { HostTerm::Contained };
             self.stamp_errors.widen(node, hosts);

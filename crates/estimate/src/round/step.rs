@@ -14,12 +14,11 @@
 //! It does not find a step that the watch missed or separate two steps: the readings are then those
 //! around both.
 
+use probe_sync_lines::{ClockEvent, StepRecord};
 use probe_sync_time::{Duration, Exchange, StampSource, System, Timestamp};
 
-use crate::record::StepRecord;
 use crate::statistics::median;
 use crate::votes::{COST_MAX, before_step, cost};
-use crate::window::ClockEvent;
 
 /// The event, with its step located by the exchanges of the window, edge by edge; unchanged if they
 /// do not tell.

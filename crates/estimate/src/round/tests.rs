@@ -1,10 +1,11 @@
 //! Counts of both ends, laid out by direction, through the whole solver of a round.
 
+use probe_sync_lines::{
+    ClockEvent, Culprit, EdgeAlphaBeta, Fault, FaultKind, NodeWindowData, PeerPackets, Punctuality,
+};
 use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
 
 use super::{Solver, SolverOptions, Timeline, directions};
-use crate::faults::{Culprit, Fault, FaultKind};
-use crate::window::{ClockEvent, EdgeAlphaBeta, NodeWindowData, PeerPackets, Punctuality};
 
 const NODES: u32 = 5;
 const ROUNDS: u64 = 8;

@@ -19,12 +19,12 @@
 //! It does not determine whether the reference is gone for good, or use what its clock did
 //! meanwhile.
 
+use probe_sync_lines::{GlobalWindowData, NodeEstimate, NodeWindowData};
 use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
 
-use super::{GlobalWindowData, SolvedRound, Solver, SolverOptions};
+use super::{SolvedRound, Solver, SolverOptions};
 use crate::Error;
 use crate::series::{BEND_NS_PER_S2, Growth};
-use crate::window::{NodeEstimate, NodeWindowData};
 
 /// Solves rounds on one timeline.
 #[derive(Debug)]

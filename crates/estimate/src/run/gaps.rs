@@ -8,15 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probe_sync_lines::{ClockEvent, Culprit, Fault, FaultKind, StepRecord};
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 
 use super::recorded::Recorded;
 use super::steps::{Gathered, Placed, Sides, StepGap};
-use crate::faults::{Culprit, Fault, FaultKind};
-use crate::record::StepRecord;
 use crate::round::SolvedRound;
 use crate::smoother::{self, RunSolution};
-use crate::window::ClockEvent;
 
 /// All gaps of a run.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! The lines of a smoothed run: one per round and node, or one per knot and node.
 
+use probe_sync_lines::{GlobalWindowData, NodeEstimate, OffsetRecord, StepRecord, slew_ppm};
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::gaps::Held;
@@ -8,10 +9,8 @@ use super::smoothed::Smoothed;
 use super::steps::StepGap;
 use crate::Error;
 use crate::motion::{NS_PER_S_PER_PPM, hard_between};
-use crate::record::{OffsetRecord, StepRecord, slew_ppm};
-use crate::round::{GlobalWindowData, SolvedRound};
+use crate::round::SolvedRound;
 use crate::smoother::SmoothedOffset;
-use crate::window::NodeEstimate;
 
 impl Smoothed {
     /// Returns one line per round and node.
@@ -214,7 +213,7 @@ impl Smoothed {
         carried.reachable |= !free;
         let interval = if free { self.hard_interval(node, here, at) } else { None };
         [carried.bound_lo_ns, carried.bound_hi_ns] = interval.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]);
-        carried.take(&there);
+        there.put_into(&mut carried);
         carried
     }
 

@@ -2,19 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probe_sync_lines::{Break, EdgeAlphaBeta, Fault, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 
 use super::ends::{End, State};
 use super::gaps::{Gaps, Held};
 use super::recorded::Recorded;
 use super::windows::Windows;
-use crate::faults::{Break, Fault};
 use crate::motion::NS_PER_S_PER_PPM;
 use crate::round::{SolvedRound, SolverOptions};
 use crate::smoother::{self, Exchanges, FirstPass, RunSolution, SmoothedOffset, SmootherOptions};
 use crate::stamp_errors::StampErrors;
 use crate::statistics::{SIGMAS_95, median, upper_median};
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// A smoothed run.
 #[derive(Debug)]
@@ -94,7 +93,7 @@ impl Smoothed {
             let middle = data.midpoint();
             for node in &mut data.all_nodes {
                 if let Some(smoothed) = solution.at(node.node_id, middle) {
-                    node.take(&stamp_errors.widened(node.node_id, smoothed));
+                    stamp_errors.widened(node.node_id, smoothed).put_into(node);
                 }
             }
         }

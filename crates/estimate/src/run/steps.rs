@@ -10,9 +10,9 @@
 //! step is between those at 2 and 3 s. It does not find a step that was not named, or two within
 //! one gap.
 
+use probe_sync_lines::StepRecord;
 use probe_sync_time::{Edge, Exchange, NodeId, Reference, System, Timestamp};
 
-use crate::record::StepRecord;
 use crate::smoother::SmoothedOffset;
 use crate::statistics::upper_median;
 use crate::votes::{before_step, cost};

@@ -1,13 +1,14 @@
 //! Lines of smoothed runs of two nodes whose clocks are known.
 
+use probe_sync_lines::{
+    Break, ClockEvent, Culprit, EdgeAlphaBeta, Fault, FaultKind, NodeEstimate, NodeWindowData, OffsetRecord,
+    StepRecord, Verdict,
+};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, Timestamp};
 
 use super::*;
-use crate::faults::{self, Break};
-use crate::record::{OffsetRecord, StepRecord};
 use crate::round::{SolvedRound, Solver, SolverOptions};
 use crate::series::{Axis, KnownBreaks, OffsetSample, Step, TimeMap};
-use crate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData};
 
 const NS_PER_S: f64 = 1e9;
 
@@ -83,7 +84,7 @@ fn a_step_leaves_no_knots_between_the_rounds_around_it() {
     // Whatever the watch made of it, the verdict of round 5 is that round 4 was the first after a
     // step.
     for round in &mut rounds {
-        round.data.watch = faults::Verdict::default();
+        round.data.watch = Verdict::default();
     }
     let step = Break { node: NodeId(1), round: RoundId(4) };
     rounds[5].data.watch.breaks = vec![step, step];
@@ -105,7 +106,7 @@ fn missing_and_misplaced_rounds_are_survived() {
     let set_back = |id: u64| if id < 5 { id as f64 } else { id as f64 - 2.0 };
     let mut rounds = rounds(&[0, 1, 3, 4, 5, 6, 7, 8], set_back, |_| 700.0);
     for round in &mut rounds {
-        round.data.watch = faults::Verdict::default();
+        round.data.watch = Verdict::default();
     }
     rounds[2].data.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(2) }];
     let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, None);
@@ -144,7 +145,7 @@ fn joined(lines: &[&OffsetRecord], at_ns: f64) -> Option<(f64, f64)> {
 
 fn without_faults(mut rounds: Vec<SolvedRound>) -> Vec<SolvedRound> {
     for round in &mut rounds {
-        round.data.watch = faults::Verdict::default();
+        round.data.watch = Verdict::default();
         round.data.all_nodes[1].bound_lo_ns = f64::NEG_INFINITY;
         round.data.all_nodes[1].bound_hi_ns = f64::INFINITY;
     }
@@ -334,9 +335,9 @@ fn set_back_run(back: f64) -> Smoothed {
     };
     let mut rounds = without_faults(rounds(&[0, 1, 2, 3, 4, 5, 6, 7], middle, offset));
     rounds[5].data.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(4) }];
-    let culprit = faults::Culprit::Node(NodeId(0));
+    let culprit = Culprit::Node(NodeId(0));
     let (began, round) = (RoundId(4), RoundId(5));
-    let fault = faults::Fault { kind: faults::FaultKind::Step, culprit, size: -back * NS_PER_S, began, round };
+    let fault = Fault { kind: FaultKind::Step, culprit, size: -back * NS_PER_S, began, round };
     rounds[5].data.watch.faults = vec![fault];
     rounds[3].data.watch.left_out = vec![(RoundId(3), Edge::new(0, 1))];
     rounds[3].data.watch.invalid = vec![NodeId(0)];

@@ -20,16 +20,15 @@
 
 use std::collections::BTreeMap;
 
+use probe_sync_lines::{Break, EdgeAlphaBeta};
 use probe_sync_time::{Edge, Exchange, NodeId, Reference, RoundId, System, Timestamp};
 
 use super::recorded::Recorded;
 use crate::edge_fit::{self, EdgeWindow};
-use crate::faults::Break;
 use crate::graph::{self, GraphInput, GraphOptions, GraphSolution};
 use crate::round::{SolvedRound, SolverOptions};
 use crate::smoother::{self, FirstPass, SmootherOptions};
 use crate::statistics::{median, upper_median};
-use crate::window::EdgeAlphaBeta;
 
 /// The exchanges of a run, ready to be cut.
 pub(super) struct Windows<'a> {

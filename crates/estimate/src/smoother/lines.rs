@@ -8,12 +8,12 @@
 
 use std::collections::HashSet;
 
+use probe_sync_lines::NodeEstimate;
 use probe_sync_time::{Edge, StampSource};
 
 use super::round::Round;
 use crate::graph::edges::{Equation, Moved, State};
 use crate::graph::linear::{Pair, inverse};
-use crate::window::NodeEstimate;
 
 /// An edge's line at the reference's midpoint.
 pub(super) struct Line {

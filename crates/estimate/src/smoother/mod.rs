@@ -36,6 +36,7 @@ mod variance;
 mod walks;
 mod white_fm;
 
+use probe_sync_lines::Break;
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 pub(crate) use self::errors::Errors;
@@ -46,7 +47,6 @@ pub use self::packets::Exchanges;
 pub(crate) use self::round::places;
 pub use self::round::{Round, SmootherOptions};
 pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
-use crate::faults::Break;
 
 /// Smooths a run of `nodes` nodes from its rounds alone. Nodes and times without packets have no
 /// estimate.
@@ -54,7 +54,7 @@ use crate::faults::Break;
 /// ```
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
 /// use probe_sync_estimate::smoother::{Round, SmootherOptions, smooth_run};
-/// # use probe_sync_estimate::window::EdgeAlphaBeta;
+/// # use probe_sync_lines::EdgeAlphaBeta;
 /// # use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
 /// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
 /// #     EdgeAlphaBeta {

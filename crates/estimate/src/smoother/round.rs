@@ -1,10 +1,9 @@
 //! The smoother's input: the rounds of a run, and the assumptions it may make.
 
+use probe_sync_lines::{Break, EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 
-use crate::faults::Break;
 use crate::graph::GraphSolution;
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// A solved round, as input of the smoother.
 #[derive(Copy, Clone, Debug)]

@@ -8,6 +8,7 @@
 //! - the bridge between knots (`motion`), and prediction beyond the ends;
 //! - asymmetry: constant in time, the graph's share of σ² (`evidence`).
 
+use probe_sync_lines::NodeEstimate;
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use super::fit::Fit;
@@ -19,7 +20,6 @@ use crate::graph::covariance;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse};
 use crate::motion::{NS_PER_S_PER_PPM, between, bridge, hermite, square, walk, window_excess};
 use crate::statistics::SIGMAS_95;
-use crate::window::NodeEstimate;
 
 /// A smoothed offset.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -400,23 +400,6 @@ impl RunSolution {
     }
 }
 
-impl NodeEstimate {
-    /// Adopts a smoothed offset with its error, clamped to the round's hard interval; returns true
-    /// if it had to be moved. A node that the round itself did not reach is unchanged.
-    pub fn take(&mut self, smoothed: &SmoothedOffset) -> bool {
-        if !self.reachable {
-            return false;
-        }
-        let inside = smoothed.offset_ns.max(self.bound_lo_ns).min(self.bound_hi_ns);
-        self.offset_ns = inside;
-        self.drift_ppm = smoothed.drift_ppm;
-        self.sigma_ns = smoothed.sigma_ns;
-        self.asymmetry_sigma_ns = smoothed.asymmetry_sigma_ns;
-        self.drift_sigma_ppm = smoothed.drift_sigma_ppm;
-        inside != smoothed.offset_ns
-    }
-}
-
 impl SmoothedOffset {
     pub(crate) const ZERO: Self = Self {
         offset_ns: 0.0,
@@ -427,6 +410,22 @@ impl SmoothedOffset {
         drift_sigma_ppm: 0.0,
         offset_drift_covariance: 0.0,
     };
+
+    /// Puts this offset with its error into the node's estimate, clamped to the round's hard
+    /// interval; returns true if it had to be moved. A node that the round itself did not reach is
+    /// unchanged.
+    pub fn put_into(&self, node: &mut NodeEstimate) -> bool {
+        if !node.reachable {
+            return false;
+        }
+        let inside = self.offset_ns.max(node.bound_lo_ns).min(node.bound_hi_ns);
+        node.offset_ns = inside;
+        node.drift_ppm = self.drift_ppm;
+        node.sigma_ns = self.sigma_ns;
+        node.asymmetry_sigma_ns = self.asymmetry_sigma_ns;
+        node.drift_sigma_ppm = self.drift_sigma_ppm;
+        inside != self.offset_ns
+    }
 }
 
 impl Stretch {

@@ -6,7 +6,7 @@
 //! 79796507913179.33347660.
 
 use probe_sync_estimate::edge_fit::{FitDiagnostics, FitOptions, OneWayPacket, PacketWindow, fit_packets};
-use probe_sync_estimate::window::EdgeAlphaBeta;
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::{Edge, StampSource, Timestamp};
 
 use crate::support::measured;

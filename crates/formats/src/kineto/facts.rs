@@ -2,13 +2,13 @@
 //!
 //! One or two passes over the file fill `model::TraceFacts`. Times are kept relative until the end
 //! of the file, because the base may come last. Marks are events with the name of a mark
-//! (`estimate::record`). Markers are events whose name carries the system clock's time, read just
+//! (`lines`). Markers are events whose name carries the system clock's time, read just
 //! before the event began. The copies of annotations on a GPU's timeline (`gpu_user_annotation`)
 //! are not markers, because they began when the GPU reached them.
 
 use std::path::Path;
 
-use probe_sync_estimate::record::parse_mark_name;
+use probe_sync_lines::parse_mark_name;
 use serde_json::Value;
 
 use super::base::{self, BASE_KEY};

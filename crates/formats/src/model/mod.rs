@@ -13,7 +13,7 @@ pub(crate) mod time;
 
 use std::collections::HashMap;
 
-pub use probe_sync_estimate::record::{Launcher, MarkToken, MarksHeader};
+pub use probe_sync_lines::{Launcher, MarkToken, MarksHeader};
 use serde::Serialize;
 
 use crate::model::parts::CollectiveParts;

@@ -6,7 +6,7 @@
 //! step of Slurm has `SLURM_PROCID=0`. torch.distributed and the launchers follow. Numbers of
 //! launchers that runs of `probe_sync` do not record are never compared with others.
 
-use probe_sync_estimate::record::Launcher;
+use probe_sync_lines::Launcher;
 use serde_json::{Map, Value};
 
 /// Statements of an environment.

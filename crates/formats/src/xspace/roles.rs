@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use probe_sync_estimate::record::{MarkToken, parse_mark_name};
+use probe_sync_lines::{MarkToken, parse_mark_name};
 
 use super::fields::event;
 use super::names;

@@ -11,9 +11,8 @@ use std::path::Path;
 
 use probe_sync::report::{NodeRow, RunReport};
 use probe_sync::{Error as RunError, Truth, config};
-use probe_sync_estimate::faults::Fault;
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_files::{newest, open_regular};
+use probe_sync_lines::{Fault, GlobalWindowData};
 use probe_sync_time::{NodeId, StampSource};
 use serde::Deserialize;
 

@@ -11,8 +11,6 @@ mod recording;
 
 use std::path::Path;
 
-use probe_sync_estimate::faults::Fault;
-
 use crate::data::{Data, SCHEMA};
 use crate::edges;
 use crate::limit::Limit;
@@ -20,6 +18,7 @@ use crate::page::{Page, marks, worst_rows};
 use crate::series::Survey;
 use crate::{Error, verdict};
 use documents::Documents;
+use probe_sync_lines::Fault;
 use recording::Recording;
 
 /// Returns the page of a run, from its directory.

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use probe_sync::Truth;
 use probe_sync::report::SIGMAS_95;
-use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_files::{continuations, open_regular, segments};
+use probe_sync_lines::OffsetRecord;
 
 use crate::Error;
 use crate::limit::Limit;

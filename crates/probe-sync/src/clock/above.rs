@@ -22,9 +22,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_lines::{GlobalWindowData, NodeEstimate};
 use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -189,8 +188,7 @@ const REGIONS_ROUNDS_OF_BEFORE: u32 = 2;
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_estimate::faults::Verdict;
-    use probe_sync_estimate::round::Decision;
+    use probe_sync_lines::{Decision, Verdict};
     use probe_sync_time::{RoundId, Timestamp};
 
     use super::*;

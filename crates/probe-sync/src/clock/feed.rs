@@ -23,8 +23,8 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_global_clock::{Estimate, Map, Pairs, Rate, Source, Status};
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_sys::host;
 use probe_sync_time::{Clock, Counter, Duration, NodeId, SkewedClock, System, TimeNamespace, Timestamp};
 

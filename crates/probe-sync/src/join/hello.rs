@@ -5,6 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use probe_sync_collective::ROOT;
+use probe_sync_lines::{plain_name, read_plain_name};
 use probe_sync_sys::topology::Topology;
 use probe_sync_sys::{host, interfaces};
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,6 @@ use super::clock_reading::ClockReading;
 use super::key_file::KeyFile;
 use super::launcher::Launched;
 use super::neighbors::Neighbors;
-use probe_sync_estimate::record::{plain_name, read_plain_name};
 
 use super::offer::{Offer, Surroundings};
 use super::part::PartOfJob;

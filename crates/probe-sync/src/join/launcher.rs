@@ -3,7 +3,7 @@
 //! Every rank states it in its hello, and `plan` maps these ranks to nodes. Ranks of a training job
 //! are not nodes: eight on one host share one node.
 
-use probe_sync_estimate::record::Launcher;
+use probe_sync_lines::Launcher;
 use serde::{Deserialize, Serialize};
 
 /// A rank's place in the job of a launcher, as stated by its environment.

@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 
 use probe_sync_collective::Rank;
-use probe_sync_estimate::record::{Launcher, RankRecord};
+use probe_sync_lines::{Launcher, RankRecord};
 use probe_sync_time::{Edge, NodeId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,9 @@
 //! The root's side: arrivals of all ranks, judged, and where what is found goes: the log,
 //! `late.jsonl`, callers.
 
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_files::OwnFolder;
 use probe_sync_lateness::live::{Batch, Clocks, Counts, Event, Place, Watch};
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_time::NodeId;
 
 use super::document::{LATE_FILE, Late, LateEvent, LateLine, LateRecord, LateStanding, SCHEMA, WaitLine};

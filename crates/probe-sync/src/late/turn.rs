@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use probe_sync_collective::Rank;
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_files::OwnFolder;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_sys::SystemClock;
 use probe_sync_time::{Clock as _, SkewedClock, System, Timestamp};
 

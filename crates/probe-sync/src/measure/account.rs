@@ -1,6 +1,6 @@
 //! A rank's totals for a run, reported to the root at the end.
 
-use probe_sync_estimate::window::PeerPackets;
+use probe_sync_lines::PeerPackets;
 use probe_sync_time::{Edge, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
-use probe_sync_estimate::window::{ClockEvent, PeerPackets};
+use probe_sync_lines::{ClockEvent, PeerPackets};
 use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Tally, Transmit, TxContext};
 use probe_sync_sys::discipline::ClockWatch;
 use probe_sync_sys::{

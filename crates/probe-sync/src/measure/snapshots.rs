@@ -27,8 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_estimate::window::SnapshotCounts;
 use probe_sync_files::OwnFolder;
+use probe_sync_lines::SnapshotCounts;
 use probe_sync_sys::tracer::SNAPSHOT_BRACKET;
 use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock};
 use probe_sync_time::{Clock, Duration, Monotonic, NodeId, SkewedClock, Timestamp};

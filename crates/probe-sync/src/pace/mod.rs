@@ -5,7 +5,8 @@
 
 pub(crate) mod adaptive;
 
-use probe_sync_estimate::round::{Decision, SolvedRound};
+use probe_sync_estimate::round::SolvedRound;
+use probe_sync_lines::Decision;
 use probe_sync_time::{Duration, Edge, Reference, Timestamp};
 
 use self::adaptive::{Adaptive, PacingReport};

@@ -14,8 +14,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_estimate::record::SMOOTHED_OFFSETS;
 use probe_sync_files::open_regular;
+use probe_sync_lines::SMOOTHED_OFFSETS;
 use probe_sync_time::NodeId;
 
 use super::ends::RegionEnd;

@@ -1,7 +1,7 @@
 //! The documents that the root writes before the first round: `run.json` and the head of
 //! `offsets.jsonl`.
 
-use probe_sync_estimate::record::{NodeRecord, OffsetsHeader};
+use probe_sync_lines::{NodeRecord, OffsetsHeader};
 use probe_sync_time::NodeId;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@
 //! know each other's windows. A node is not judged in a round in which its clock or its reference's
 //! clock was flagged.
 
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_time::{NodeId, RoundId};
 
 use super::{SIGMAS_95, TruthVerdict, median};

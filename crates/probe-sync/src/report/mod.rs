@@ -17,10 +17,9 @@ mod whole;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use probe_sync_estimate::faults::{Fault, FaultKind};
 pub use probe_sync_estimate::statistics::{SIGMAS_95, median};
-use probe_sync_estimate::window::ClockEvent;
 use probe_sync_files::continuations;
+use probe_sync_lines::{ClockEvent, Fault, FaultKind};
 use probe_sync_time::{NodeId, RoundId, StampSource};
 use serde::{Deserialize, Serialize};
 
@@ -288,7 +287,7 @@ pub(crate) fn unreachable_peers(accounts: &[&RankAccount], nodes: &[Ready]) -> V
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_estimate::window::PeerPackets;
+    use probe_sync_lines::PeerPackets;
 
     use super::*;
 

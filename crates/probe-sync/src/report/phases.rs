@@ -3,7 +3,7 @@
 //! The recorder passes in every round and the report lists the phases. A round belongs to the phase
 //! that the previous round decided on.
 
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_time::{Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 

@@ -8,10 +8,9 @@
 //! Memory is bounded: a run of more than [`MOST_EDGES`] fits is not kept, and its end says how to
 //! smooth it from its files. It does not delay the end of a failed run.
 
-use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader, SMOOTHED_OFFSETS};
-use probe_sync_estimate::round::{GlobalWindowData, SolvedRound, SolverOptions};
+use probe_sync_estimate::round::{SolvedRound, SolverOptions};
 use probe_sync_estimate::run::Smoothed;
-use probe_sync_estimate::window::EdgeAlphaBeta;
+use probe_sync_lines::{EdgeAlphaBeta, GlobalWindowData, OffsetRecord, OffsetsHeader, SMOOTHED_OFFSETS};
 
 use crate::Error;
 use crate::store::{RunDirectory, write_offsets_to};

@@ -20,7 +20,7 @@
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::Rank;
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_sys::SystemClock;
 use probe_sync_time::{Clock as _, Duration, NodeId, Reference, RoundId, Timestamp};
 

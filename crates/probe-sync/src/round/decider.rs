@@ -11,9 +11,8 @@
 
 use std::time::Duration as StdDuration;
 
-use probe_sync_estimate::Hosts;
-use probe_sync_estimate::round::{Decision, GlobalWindowData, SolvedRound, SolverOptions, Timeline};
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_estimate::round::{SolvedRound, SolverOptions, Timeline};
+use probe_sync_lines::{Decision, GlobalWindowData, Hosts, NodeWindowData};
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 

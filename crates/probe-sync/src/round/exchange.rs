@@ -12,7 +12,7 @@ use std::time::Duration as StdDuration;
 use probe_sync_collective::{
     self as collective, Attendance, Call, Collective, Deadline, Frames, Rank, SideWork, Traffic,
 };
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, RoundId};
 
 use super::messages::{Broadcast, Word};

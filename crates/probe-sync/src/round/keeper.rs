@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::Rank;
-use probe_sync_estimate::round::{GlobalWindowData, SolvedRound};
+use probe_sync_estimate::round::SolvedRound;
 use probe_sync_files::OwnFolder;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_time::RoundId;
 
 use super::attendants::Attendants;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use probe_sync_collective::SideWork;
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 
 use super::Rounds;
 use super::messages::Word;

@@ -1,7 +1,7 @@
 //! The contents of messages between ranks, in a round and between rounds.
 
 use probe_sync_collective::Rank;
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_time::{NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 

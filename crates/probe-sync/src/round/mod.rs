@@ -36,8 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::{GlobalWindowData, NodeWindowData};
 use probe_sync_sys::{SystemClock, clock};
 use probe_sync_time::{Clock as _, Duration, NodeId, RoundId, System, Timestamp};
 

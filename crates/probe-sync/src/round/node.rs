@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{WindowCut, fit_window};
-use probe_sync_estimate::window::{NodeWindowData, Punctuality};
+use probe_sync_lines::{NodeWindowData, Punctuality};
 use probe_sync_sys::TracerClock;
 use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration as StdDuration;
 
-use probe_sync_estimate::round::{Decision, GlobalWindowData};
+use probe_sync_lines::{Decision, GlobalWindowData};
 use probe_sync_time::{Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 

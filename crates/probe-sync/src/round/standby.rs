@@ -9,8 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::{GlobalWindowData, NodeWindowData};
 use probe_sync_time::{Duration, NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 

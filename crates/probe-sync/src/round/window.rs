@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use probe_sync_estimate::round::{Decision, GlobalWindowData};
+use probe_sync_lines::{Decision, GlobalWindowData};
 use probe_sync_time::{Duration, NodeId, Reference, System, Timestamp};
 
 /// The planned end of the current window.

@@ -7,8 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::FileSender;
-use probe_sync_estimate::record::{MARKS_FOLDER, marks_file};
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::{GlobalWindowData, MARKS_FOLDER, marks_file};
 use probe_sync_time::RunId;
 
 use super::by_launcher::{self, Steps};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_sys::{SystemClock, TracerClock};
 use probe_sync_time::{Clock as _, NodeId, StampSource, System, Timestamp};
 

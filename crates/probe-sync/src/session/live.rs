@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Rank};
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_time::{NodeId, RunId};
 
 use super::context::{Context, Started};

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_lines::NodeEstimate;
 
 use crate::report::SIGMAS_95;
 

@@ -20,7 +20,7 @@ use crate::{Config, Error};
 ///
 /// use probe_sync::collective::InProcess;
 /// use probe_sync::{Config, Context, Observer, Started, run};
-/// use probe_sync_estimate::round::GlobalWindowData;
+/// use probe_sync_lines::GlobalWindowData;
 ///
 /// struct Quiet;
 /// impl Observer for Quiet {

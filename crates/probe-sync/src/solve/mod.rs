@@ -33,9 +33,9 @@ mod xla;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_files::{closed_segments, no_more_open_than};
+use probe_sync_lines::OffsetRecord;
 use probe_sync_time::{Duration, NodeId};
 
 pub use self::origin::recorded_reference;

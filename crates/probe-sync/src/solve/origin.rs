@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::record::OffsetsHeader;
 use probe_sync_files::{open_regular, segments};
+use probe_sync_lines::OffsetsHeader;
 use probe_sync_time::NodeId;
 
 use crate::Error;

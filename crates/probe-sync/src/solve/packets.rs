@@ -19,7 +19,7 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use probe_sync_estimate::edge_fit::{FitOptions, OneWayPacket, PacketWindow, fit_packets};
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData, Punctuality};
+use probe_sync_lines::{EdgeAlphaBeta, NodeWindowData, Punctuality};
 use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::plausible::{MAX_NODES, NODE_TOO_LARGE, TIME_TOO_FAR, TIMES_NS};

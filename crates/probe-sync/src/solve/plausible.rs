@@ -2,7 +2,7 @@
 //!
 //! Every line of a recording is checked before it is used.
 
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::NodeWindowData;
 use probe_sync_time::{System, Timestamp};
 
 use crate::store::{ProbeLine, ProbeWindowLine};

@@ -8,14 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use probe_sync_estimate::faults::{Culprit, Fault};
-use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
-use probe_sync_estimate::round::{
-    Decision, EdgeCut, GlobalWindowData, SolvedRound, Solver, SolverOptions, Timeline, WindowCut, fit_window,
-};
+use probe_sync_estimate::round::{EdgeCut, SolvedRound, Solver, SolverOptions, Timeline, WindowCut, fit_window};
 use probe_sync_estimate::run::{Recorded, Smoothed};
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_files::open_regular;
+use probe_sync_lines::{
+    Culprit, Decision, EdgeAlphaBeta, Fault, GlobalWindowData, NodeWindowData, OffsetRecord, OffsetsHeader,
+};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};

@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::record::{NodeRecord, OffsetRecord, OffsetsHeader, RankRecord, SMOOTHED_OFFSETS};
 use probe_sync_estimate::regions::{NodeLines, compose};
 use probe_sync_estimate::statistics::upper_median;
 use probe_sync_files::open_regular;
+use probe_sync_lines::{NodeRecord, OffsetRecord, OffsetsHeader, RankRecord, SMOOTHED_OFFSETS};
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use crate::Error;
@@ -479,8 +479,7 @@ mod tests {
     //! Files made by hand: two regions of three nodes and the run of their masters, on hosts a0 and
     //! b0.
 
-    use probe_sync_estimate::record::Launcher;
-    use probe_sync_estimate::window::NodeEstimate;
+    use probe_sync_lines::{Launcher, NodeEstimate};
     use probe_sync_time::{Duration, RoundId};
 
     use super::*;

@@ -1,6 +1,6 @@
 //! The results of `solve` in addition to the offsets that it writes.
 
-use probe_sync_estimate::faults::Fault;
+use probe_sync_lines::Fault;
 
 /// Results of recomputing the offsets of a run.
 #[derive(Clone, Debug, Default, PartialEq)]

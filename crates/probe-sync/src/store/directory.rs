@@ -14,8 +14,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
 use probe_sync_files::{AtomicFile, NewFolders, OwnFolder, closed_segments, follow_own_links, open_regular, segment};
+use probe_sync_lines::{MARKS_FOLDER, token_of_file};
 use serde::Serialize;
 use serde_json::Value;
 

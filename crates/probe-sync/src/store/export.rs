@@ -10,12 +10,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::faults::{Break, Culprit, Fault, Verdict};
-use probe_sync_estimate::round::{Decision, GlobalWindowData};
-use probe_sync_estimate::window::{
-    ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality, SnapshotCounts,
-};
 use probe_sync_files::{continuations, no_more_open_than, open_regular, segments};
+use probe_sync_lines::{
+    Break, ClockEvent, Culprit, Decision, EdgeAlphaBeta, Fault, GlobalWindowData, NodeEstimate, NodeWindowData,
+    PeerPackets, Punctuality, SnapshotCounts, Verdict,
+};
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 use prost::Message;
 use serde::de::DeserializeOwned;
@@ -384,8 +383,7 @@ const EARLIER_WORDS: [(&str, &str); 2] =
 mod tests {
     use std::collections::BTreeSet;
 
-    use probe_sync_estimate::faults::FaultKind;
-    use probe_sync_estimate::record::OffsetRecord;
+    use probe_sync_lines::{FaultKind, OffsetRecord};
     use probe_sync_time::System;
     use serde::Serialize;
 

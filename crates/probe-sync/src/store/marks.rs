@@ -3,7 +3,7 @@
 //! They are made independently of a session, in the traced process. Code that can enter events of
 //! its profiler (Python, C) requests a name, reads the system clock, enters an event of that name,
 //! reads the clock again and submits both readings. Alignment finds the event in the trace and
-//! knows the system clock at its stamp (`estimate::record`). Of several attempts in a row, submit
+//! knows the system clock at its stamp (`lines`). Of several attempts in a row, submit
 //! the one with the tightest bracket; each unused name costs only an event in the trace.
 //!
 //! Under `--inject-skew` the readings that are written are those of the node's virtual clock, as
@@ -13,8 +13,8 @@
 use std::path::Path;
 
 use probe_sync_collective::random_bytes;
-use probe_sync_estimate::record::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, mark_name, marks_file};
 use probe_sync_files::OwnFolder;
+use probe_sync_lines::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, mark_name, marks_file};
 use probe_sync_sys::host::{Host, time_namespace};
 use probe_sync_time::{NodeId, SkewedClock, System, Timestamp};
 
@@ -107,7 +107,7 @@ impl MarkWriter {
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_estimate::record::{parse_mark_name, token_of_file};
+    use probe_sync_lines::{parse_mark_name, token_of_file};
 
     use super::*;
 

@@ -6,8 +6,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_files::AtomicFile;
+use probe_sync_lines::{OffsetRecord, OffsetsHeader};
 use serde::Serialize;
 
 use crate::Error;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use probe_sync_collective::{FilePlaces, Rank};
-use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
 use probe_sync_files::OwnFolder;
+use probe_sync_lines::{MARKS_FOLDER, token_of_file};
 use probe_sync_time::NodeId;
 
 /// The files that ranks may send.

@@ -4,7 +4,7 @@
 //! types.
 
 use probe_sync_estimate::round::WindowCut;
-use probe_sync_estimate::window::PeerPackets;
+use probe_sync_lines::PeerPackets;
 use probe_sync_time::{Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 

@@ -10,11 +10,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use probe_sync_estimate::faults::Fault;
-use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_files::{newest, open_regular};
+use probe_sync_lines::{Fault, GlobalWindowData, NodeEstimate, OffsetRecord, OffsetsHeader};
 use probe_sync_sys::host::Host;
 use probe_sync_time::{NodeId, RoundId};
 use serde::{Deserialize, Serialize};

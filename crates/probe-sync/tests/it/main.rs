@@ -10,7 +10,7 @@ use std::time::Duration as StdDuration;
 
 use probe_sync::collective::InProcess;
 use probe_sync::{Config, Context, Counter, Error, Observer, RunReport, Started, run};
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_time::{Duration, NodeId};
 
 /// Counts its notifications, and ends the run after some rounds if requested.

@@ -1,6 +1,6 @@
 //! The methods, the plan of a comparison, and the results of an evaluated run.
 
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::baselines::Tuning;

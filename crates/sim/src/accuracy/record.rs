@@ -11,7 +11,7 @@ use probe_sync_estimate::edge_fit::EdgeWindow;
 use probe_sync_estimate::round::{SolvedRound, SolverOptions, WindowCut};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_estimate::window::{NodeEstimate, NodeWindowData};
+use probe_sync_lines::{NodeEstimate, NodeWindowData};
 use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, System, Timestamp};
 
 use super::baselines::{self, Fastest, Version};

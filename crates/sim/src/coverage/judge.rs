@@ -4,12 +4,11 @@
 //! Live estimates are evaluated at the middles of their windows, from the second window on; those
 //! of a whole run four times per window, from the first window's middle to the last one's.
 
-use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::round::SolvedRound;
 use probe_sync_estimate::run::Smoothed;
 use probe_sync_estimate::series::{Axis, KnownBreaks, OffsetSample, TimeMap};
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_lines::{NodeEstimate, OffsetRecord};
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::world::World;

@@ -14,9 +14,9 @@ mod clock;
 mod judge;
 mod world;
 
-use probe_sync_estimate::Hosts;
 use probe_sync_estimate::round::{SolverOptions, WindowCut};
 use probe_sync_estimate::run::Smoothed;
+use probe_sync_lines::Hosts;
 
 pub use self::cell::{Cell, ClockKind, HostAsymmetry, Queue, Shape};
 use self::judge::REFERENCE;

@@ -8,10 +8,9 @@
 //! It does not lose a node's results on their way to the master, and it does not smooth the run as
 //! a whole ([`Smoothed`](probe_sync_estimate::run::Smoothed) does).
 
-use probe_sync_estimate::Hosts;
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::{Hosts, NodeWindowData};
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, System, Timestamp};
 
 use crate::error::Error;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
-use probe_sync_estimate::window::PeerPackets;
+use probe_sync_lines::PeerPackets;
 use probe_sync_probe::Schedule;
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, Reference, System, Timestamp};
 

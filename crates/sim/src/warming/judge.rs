@@ -5,11 +5,9 @@
 //! 4 s windows joined by straight lines, the live estimates at the windows' middles, and the faults
 //! that were reported.
 
-use probe_sync_estimate::faults::FaultKind;
-use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::run::Smoothed;
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_lines::{FaultKind, NodeEstimate, OffsetRecord};
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::cell::REFERENCE;

@@ -18,9 +18,9 @@ mod draw;
 mod judge;
 mod network;
 
-use probe_sync_estimate::Hosts;
 use probe_sync_estimate::round::{SolverOptions, WindowCut};
 use probe_sync_estimate::run::Smoothed;
+use probe_sync_lines::Hosts;
 
 use self::cell::REFERENCE;
 pub use self::cell::WarmingCell;

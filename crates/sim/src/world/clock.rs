@@ -8,7 +8,7 @@
 //! It does not know why it stepped or slewed; [`WanderingClock::event_in`] returns what a node
 //! notices.
 
-use probe_sync_estimate::window::ClockEvent;
+use probe_sync_lines::ClockEvent;
 use probe_sync_time::{Duration, NodeId, Reference, SkewedClock, System, Timestamp};
 
 /// A simulated system clock.

@@ -3,7 +3,7 @@
 
 use probe_sync_estimate::edge_fit::{EdgeWindow, FitOptions, fit};
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
-use probe_sync_estimate::window::EdgeAlphaBeta;
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_sim::{Clocks, Network, Outcome, Scenario, Simulation, Stamps};
 use probe_sync_time::{Duration, NodeId, System, Timestamp};
 

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use probe_sync_estimate::faults::Culprit;
+use probe_sync_lines::Culprit;
 use probe_sync_sim::fault_cases::{CaseOutcome, FaultCase, cases, clean, compare, run_case};
 use probe_sync_sim::{Scenario, Simulation, accuracy::cells};
 use probe_sync_time::StampSource;

@@ -76,12 +76,13 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 29] = [
+const MAY_IMPORT: [(&str, &[&str]); 30] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
-    ("probe-sync-estimate", &["probe-sync-time"]),
-    ("probe-sync-sim", &["probe-sync-time", "probe-sync-probe", "probe-sync-estimate"]),
+    ("probe-sync-lines", &["probe-sync-time"]),
+    ("probe-sync-estimate", &["probe-sync-time", "probe-sync-lines"]),
+    ("probe-sync-sim", &["probe-sync-time", "probe-sync-lines", "probe-sync-probe", "probe-sync-estimate"]),
     ("probe-sync-sys", &["probe-sync-time"]),
     ("probe-sync-global-clock", &["probe-sync-time"]),
     (
@@ -105,6 +106,7 @@ const MAY_IMPORT: [(&str, &[&str]); 29] = [
             "probe-sync-time",
             "probe-sync-files",
             "probe-sync-probe",
+            "probe-sync-lines",
             "probe-sync-estimate",
             "probe-sync-lateness",
             "probe-sync-global-clock",
@@ -118,13 +120,17 @@ const MAY_IMPORT: [(&str, &[&str]); 29] = [
     ("probe-sync-otf2", &[]),
     ("probe-sync-hang", &[]),
     ("probe-sync-lateness", &[]),
-    ("probe-sync-formats", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync-rocpd"]),
+    (
+        "probe-sync-formats",
+        &["probe-sync-time", "probe-sync-files", "probe-sync-lines", "probe-sync-estimate", "probe-sync-rocpd"],
+    ),
     ("probe-sync-writers", &["probe-sync-files", "probe-sync-estimate", "probe-sync-formats", "probe-sync-otf2"]),
     (
         "probe-sync-alignment",
         &[
             "probe-sync-time",
             "probe-sync-files",
+            "probe-sync-lines",
             "probe-sync-estimate",
             "probe-sync-formats",
             "probe-sync-writers",
@@ -135,6 +141,7 @@ const MAY_IMPORT: [(&str, &[&str]); 29] = [
         "probe-sync-analysis",
         &[
             "probe-sync-files",
+            "probe-sync-lines",
             "probe-sync-estimate",
             "probe-sync-sys",
             "probe-sync-formats",
@@ -148,6 +155,7 @@ const MAY_IMPORT: [(&str, &[&str]); 29] = [
         &[
             "probe-sync-time",
             "probe-sync-files",
+            "probe-sync-lines",
             "probe-sync-estimate",
             "probe-sync-formats",
             "probe-sync",
@@ -172,8 +180,9 @@ const MAY_IMPORT: [(&str, &[&str]); 29] = [
 /// A front end imports whatever it needs.
 const ALL: &[&str] = &["*"];
 
-const PURE: [&str; 6] = [
+const PURE: [&str; 7] = [
     "probe-sync-time",
+    "probe-sync-lines",
     "probe-sync-global-clock",
     "probe-sync-probe",
     "probe-sync-estimate",

@@ -1,7 +1,7 @@
 //! Marks of a trace, joined with the system clock readings that its process took around them.
 //!
 //! The trace holds the stamps, `marks/rankR-TOKEN.jsonl` of the run the readings
-//! (`estimate::record`). Both are joined by the process's token and the mark's number, so that
+//! (`lines`). Both are joined by the process's token and the mark's number, so that
 //! readings of another process or of an earlier life of its rank cannot be attached. Because the
 //! file's first line states the node of the process, marks prove which node wrote the trace. A
 //! trace may hold more marks than the file, which keeps the tightest of several attempts, and a
@@ -14,9 +14,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::record::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, token_of_file};
 use probe_sync_formats::Error;
 use probe_sync_formats::model::{Bracket, MarkStamp, TraceFacts};
+use probe_sync_lines::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, token_of_file};
 
 use super::lines::{Line, Lines};
 

@@ -37,7 +37,7 @@ impl Run {
 }
 
 fn file(rank: u32) -> String {
-    probe_sync_estimate::record::marks_file(rank, TOKEN)
+    probe_sync_lines::marks_file(rank, TOKEN)
 }
 
 fn header(token: MarkToken, rank: u32, node: u32) -> String {
@@ -92,13 +92,13 @@ fn no_other_process_s_readings_are_attached() {
     assert!(facts.notes[0].ends_with(expected), "{:?}", facts.notes);
     // Two processes in one trace.
     run.write(&file(2), header(TOKEN, 2, 1).as_bytes());
-    run.write(&probe_sync_estimate::record::marks_file(3, other), header(other, 3, 1).as_bytes());
+    run.write(&probe_sync_lines::marks_file(3, other), header(other, 3, 1).as_bytes());
     let refused = run.join(&[(TOKEN, 8, 1_200), (other, 8, 1_300)]).expect_err("whose is it?");
     assert!(
         refused.contains("contains marks of rank 2 of 4 on node 1 (process 42") && refused.contains("and of rank 3")
     );
     // Two sessions of one process, one after the other.
-    run.write(&probe_sync_estimate::record::marks_file(3, other), (header(other, 2, 1) + &line(8, 0, 9)).as_bytes());
+    run.write(&probe_sync_lines::marks_file(3, other), (header(other, 2, 1) + &line(8, 0, 9)).as_bytes());
     let facts = run.join(&[(TOKEN, 8, 1_200), (other, 8, 5)]).expect("one rank");
     assert_eq!(facts.brackets, [bracket(5, 0, 9)]);
 }

@@ -41,7 +41,7 @@ mod used;
 mod windows;
 
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
+use probe_sync_lines::{EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Timestamp};
 use serde::Serialize;
 

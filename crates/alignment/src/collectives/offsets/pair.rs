@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 
 use probe_sync_estimate::edge_fit::{FitOptions, OneWayPacket, PacketWindow, StampNoise, fit_packets};
 use probe_sync_estimate::statistics::TO_SIGMA;
-use probe_sync_estimate::window::EdgeAlphaBeta;
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::{Edge, StampSource, Timestamp};
 
 use super::options::OffsetOptions;

@@ -9,7 +9,7 @@ mod two_nodes;
 
 use super::*;
 use crate::graph::{GraphInput, GraphOptions, solve};
-use crate::window::ClockEvent;
+use probe_sync_lines::{Break, ClockEvent, Fault};
 use probe_sync_time::{NodeId, StampSource, Timestamp};
 
 const NODES: usize = 16;

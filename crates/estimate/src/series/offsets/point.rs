@@ -1,5 +1,7 @@
 //! A node's offsets as read from a file, and as points of a curve.
 
+use probe_sync_lines::StepRecord;
+
 use super::super::curve::CurvePoint;
 use crate::statistics::{TO_SIGMA, upper_median};
 
@@ -68,13 +70,13 @@ pub struct Step {
     pub before_ns: i64,
 }
 
-impl Step {
-    /// Returns a step of `step_ns` that was over when the clock showed `at_ns`, and not a watch's
-    /// period before.
-    pub fn seen(at_ns: i64, step_ns: i64) -> Self {
-        Self { after_ns: at_ns.saturating_sub(step_ns).saturating_sub(WATCH_PERIOD_NS), before_ns: at_ns }
+impl From<StepRecord> for Step {
+    fn from(record: StepRecord) -> Self {
+        Self { after_ns: record.after.as_ns(), before_ns: record.before.as_ns() }
     }
+}
 
+impl Step {
     /// Two statements about one gap: their intersection for one step, or from the first step to the
     /// second.
     pub(super) fn and(self, other: &Self) -> Self {
@@ -219,8 +221,6 @@ const LOCAL_BENDS: usize = 6;
 const FARTHEST_OFFSET_NS: f64 = 9.0e18;
 /// Clocks that run off faster than 10 % are not clocks.
 const STEEPEST_PPM: f64 = 1e5;
-/// Nodes look at their clocks this often, or a little later.
-const WATCH_PERIOD_NS: i64 = 300_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,8 @@
 //! Maps from rounds of offsets against simulated clocks that drift, wander and step.
 
+use probe_sync_lines::StepRecord;
+use probe_sync_time::Timestamp;
+
 use super::super::Place;
 use super::*;
 use rand::{RngExt, SeedableRng};
@@ -178,7 +181,9 @@ fn hostile_numbers_do_not_panic() {
                 }
             })
             .collect();
-        let steps = [i64::MIN, 0, BASE, i64::MAX].map(|at_ns| Step::seen(at_ns, pick() as i64)).to_vec();
+        let steps = [i64::MIN, 0, BASE, i64::MAX]
+            .map(|at_ns| StepRecord::seen(Timestamp::from_ns(at_ns), pick() as i64).into())
+            .to_vec();
         let known = KnownBreaks { of_node: steps.clone(), of_reference: steps, rounds: [0, 4, u64::MAX].into() };
         for axis in [Axis::Own, Axis::Reference] {
             if let Ok(found) = TimeMap::from_offsets(&samples, axis, &known) {

@@ -2,6 +2,7 @@
 //! small graph, the truth.
 
 use nalgebra::{DMatrix, DVector, Matrix2, Vector2};
+use probe_sync_lines::EdgeAlphaBeta;
 use probe_sync_time::{Edge, Reference, RoundId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,7 +14,6 @@ use super::*;
 use crate::graph::linear::{Block, Pair};
 use crate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
 use crate::motion;
-use crate::window::EdgeAlphaBeta;
 
 const WINDOW_S: f64 = 4.0;
 

@@ -8,9 +8,9 @@
 mod world;
 
 use probe_sync_estimate::edge_fit::FitOptions;
-use probe_sync_estimate::round::{Decision, SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
+use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::run::Smoothed;
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
+use probe_sync_lines::{Decision, EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use self::world::{Clock, Path, Random, beginnings, edge_cut, edges, empty_cut, rates};

@@ -20,9 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, SystemTime, UNIX_EPOCH};
 
 use probe_sync_collective::Traffic;
-use probe_sync_estimate::faults::Fault;
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::{NodeWindowData, SnapshotCounts};
+use probe_sync_lines::{Fault, GlobalWindowData, NodeWindowData, SnapshotCounts};
 use probe_sync_time::NodeId;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::histogram::Histogram;

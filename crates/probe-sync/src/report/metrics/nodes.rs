@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_estimate::window::{NodeEstimate, NodeWindowData};
+use probe_sync_lines::{GlobalWindowData, NodeEstimate, NodeWindowData};
 use probe_sync_time::NodeId;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;

@@ -1,7 +1,7 @@
 //! The data that the round loop passes to the metrics.
 
 use probe_sync_collective::Traffic;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::NodeWindowData;
 use probe_sync_time::{NodeId, System, Timestamp};
 
 use crate::report::parts::Parts;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use probe_sync_estimate::faults::{Culprit, FaultKind, Verdict};
-use probe_sync_estimate::round::{Decision, GlobalWindowData};
-use probe_sync_estimate::window::{ClockEvent, NodeEstimate, NodeWindowData, Punctuality, SnapshotCounts};
+use probe_sync_lines::{
+    ClockEvent, Culprit, Decision, FaultKind, GlobalWindowData, NodeEstimate, NodeWindowData, Punctuality,
+    SnapshotCounts, Verdict,
+};
 use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::super::parts::{Part, Parts};

@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use probe_sync_estimate::faults::{Fault, FaultKind};
-use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 use probe_sync_files::OwnFolder;
+use probe_sync_lines::{
+    ClockEvent, EdgeAlphaBeta, Fault, FaultKind, GlobalWindowData, NodeEstimate, OffsetRecord, OffsetsHeader,
+};
 use probe_sync_time::{Duration, NodeId, RoundId};
 use serde_json::{Value, json};
 

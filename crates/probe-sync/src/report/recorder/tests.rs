@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::Traffic;
-use probe_sync_estimate::round::{Decision, GlobalWindowData};
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
+use probe_sync_lines::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeEstimate};
 use probe_sync_time::{Duration, Edge, NodeId, RoundId, RunId, SessionKey, StampSource, Timestamp};
 
 use super::super::Observed;

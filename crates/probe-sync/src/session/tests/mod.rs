@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use probe_sync_collective::InProcess;
 use probe_sync_estimate::round::SolvedRound;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::NodeWindowData;
 use probe_sync_sys::{MonotonicClock, TracerClock};
 use probe_sync_time::{Clock, Duration, Edge, NodeId, RoundId};
 

@@ -8,8 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Deadline, InProcess, JobKey, Led, Tcp, bind};
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_lines::{GlobalWindowData, NodeWindowData};
 use probe_sync_time::{Duration, NodeId, RoundId, Timestamp};
 
 use super::super::{Context, Session};

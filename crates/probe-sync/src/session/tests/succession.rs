@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use probe_sync_collective::{Attendance, Call, Collective, Deadline, Error, Frames, InProcess, Led, Rank};
-use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_lines::GlobalWindowData;
 use probe_sync_time::RoundId;
 
 use super::modes::{LONG, Running, end, start_over, start_some_that_die};

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData, Punctuality};
+use probe_sync_lines::{EdgeAlphaBeta, NodeWindowData, Punctuality};
 use probe_sync_time::{NodeId, RoundId, StampSource, System, Timestamp};
 
 use self::fit::{Fit, Quanta, Window};

@@ -4,7 +4,7 @@
 use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::faults::Verdict;
+use crate::findings::Verdict;
 use crate::window::{ClockEvent, NodeEstimate};
 
 /// One solved round, as the master broadcasts it. All ranks receive identical bytes.

@@ -65,7 +65,7 @@ pub struct MarksHeader {
     /// The rank's node, or the node that it follows, whose clock the readings are from.
     pub node_id: NodeId,
     /// Host name.
-    #[serde(deserialize_with = "super::read_plain_name")]
+    #[serde(deserialize_with = "crate::names::read_plain_name")]
     pub hostname: String,
     /// Boot id of the host.
     pub boot_id: String,

@@ -2,26 +2,17 @@
 //!
 //! A live run and `solve` write it, and alignment reads it. The first ten keys of a line are those
 //! that existing combiners read; their names and meaning must not change. Later keys follow them
-//! and are omitted when they have no value. [`MarksHeader`] and [`MarkRecord`] are the lines of
-//! another file, which ties a trace to its node's clock.
-
-mod marks;
-mod names;
+//! and are omitted when they have no value.
 
 use std::fmt::{self, Display};
 
 use probe_sync_time::{NodeId, Reference, RoundId, System, TimeNamespace, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Hosts;
+use crate::hosts::Hosts;
+use crate::names::{read_plain_name, read_plain_name_if_any};
 use crate::round::GlobalWindowData;
-use crate::series::Step;
 use crate::window::{ClockEvent, NodeEstimate};
-
-pub use marks::{
-    MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, mark_name, marks_file, parse_mark_name, token_of_file,
-};
-pub use names::{is_invisible, plain_name, read_plain_name};
 
 /// A line of `offsets.jsonl`. The first ten keys are those that existing combiners read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,21 +70,26 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
+    /// Returns a step of `step_ns` that was over when the clock showed `at`, and not a watch's
+    /// period before.
+    pub fn seen(at: Timestamp<System>, step_ns: i64) -> Self {
+        let after = at.as_ns().saturating_sub(step_ns).saturating_sub(WATCH_PERIOD_NS);
+        Self { after: Timestamp::from_ns(after), before: at }
+    }
+
     /// Returns the step of a clock event, if it is one; if the event does not state the readings,
     /// the step spans a watch's period.
     pub fn of_event(event: &ClockEvent) -> Option<Self> {
-        let Step { after_ns, before_ns } = Step::seen(event.at.as_ns(), event.step_ns);
-        let looks = || [after_ns, before_ns].map(Timestamp::from_ns);
-        let [after, before] = event.step_between.unwrap_or_else(looks);
-        (event.step_ns != 0).then_some(Self { after, before })
+        let step = match event.step_between {
+            Some([after, before]) => Self { after, before },
+            None => Self::seen(event.at, event.step_ns),
+        };
+        (event.step_ns != 0).then_some(step)
     }
 }
 
-impl From<StepRecord> for Step {
-    fn from(record: StepRecord) -> Self {
-        Self { after_ns: record.after.as_ns(), before_ns: record.before.as_ns() }
-    }
-}
+/// Period of a clock watch, rounded up.
+const WATCH_PERIOD_NS: i64 = 300_000_000;
 
 fn is_zero(ppm: &f64) -> bool {
     *ppm == 0.0
@@ -123,7 +119,7 @@ fn events_of(round: &GlobalWindowData, node: NodeId) -> impl Iterator<Item = &Cl
 }
 
 /// Returns the sudden rate changes of a node's clock and of the reference in a round, ppm.
-pub(crate) fn slew_ppm(round: &GlobalWindowData, node: NodeId) -> f64 {
+pub fn slew_ppm(round: &GlobalWindowData, node: NodeId) -> f64 {
     let concerned = |of: &NodeId| *of == node || *of == round.leader();
     round.clock_events.iter().filter(|(of, _)| concerned(of)).map(|(_, event)| event.slew_ppm.abs()).sum()
 }
@@ -221,7 +217,7 @@ pub const SMOOTHED_OFFSETS: &str = "offsets.smoothed.jsonl";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Host name.
-    #[serde(default, deserialize_with = "names::read_plain_name_if_any")]
+    #[serde(default, deserialize_with = "read_plain_name_if_any")]
     pub hostname: Option<String>,
     /// The node.
     pub node_id: NodeId,

@@ -3,7 +3,7 @@
 use probe_sync_time::{Edge, NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 
-use super::fault::Fault;
+use crate::fault::Fault;
 
 /// Findings of the watch in one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -99,7 +99,8 @@ impl FaultKind {
 }
 
 impl Fault {
-    pub(super) fn new(kind: FaultKind, culprit: Culprit, size: f64, began: RoundId) -> Self {
+    /// Returns a fault that is reported in the round in which it began.
+    pub fn new(kind: FaultKind, culprit: Culprit, size: f64, began: RoundId) -> Self {
         Self { kind, culprit, size, began, round: began }
     }
 }

@@ -1,8 +1,7 @@
 //! Which nodes of a run share a host.
 //!
-//! This is an option of [`crate::round::Solver`] and [`crate::run::Smoothed`]. Nodes of one host
-//! share drivers and interrupts, so the differences between their transmit and receive paths are
-//! nearly equal. Between hosts this difference is unknown (`stamp_errors`).
+//! Nodes of one host share drivers and interrupts, so the differences between their transmit and
+//! receive paths are nearly equal. Between hosts this difference is unknown.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ impl Hosts {
     /// `ubuntu`, counts as a host of its own.
     ///
     /// ```
-    /// use probe_sync_estimate::Hosts;
+    /// use probe_sync_lines::Hosts;
     /// use probe_sync_time::NodeId;
     ///
     /// let hosts = Hosts::named(["gpu-1", "gpu-2", "gpu-1", "localhost", "localhost"].map(Some));
@@ -73,7 +72,3 @@ const COMMON_NAMES: [&str; 14] = [
     "rocky",
     "ubuntu",
 ];
-
-/// Standard deviation of half the difference between a host's outbound and inbound delays, as a
-/// share of the median margin.
-pub(crate) const HOST_SHARE: f64 = 0.02;

@@ -19,7 +19,7 @@ pub fn is_invisible(character: char) -> bool {
 /// look like another name.
 ///
 /// ```
-/// use probe_sync_estimate::record::plain_name;
+/// use probe_sync_lines::plain_name;
 ///
 /// assert_eq!(plain_name("gpu-07"), "gpu-07");
 /// assert_eq!(plain_name("gpu\n  1 ok\u{1b}[2J\u{202e}"), "gpu?  1 ok?[2J?");
@@ -44,7 +44,7 @@ pub(super) fn read_plain_name_if_any<'de, D: Deserializer<'de>>(from: D) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use crate::record::NodeRecord;
+    use crate::offsets::NodeRecord;
 
     #[test]
     fn a_host_forges_no_line_wherever_its_name_is_read() {
