@@ -139,7 +139,7 @@ pub enum Error {
         /// The node.
         node: u32,
         /// Why.
-        source: probe_sync_estimate::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
@@ -156,6 +156,11 @@ impl Error {
     pub fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.to_path_buf();
         move |source| Error::Io { path, action, source }
+    }
+
+    /// An [`Error::Clock`] of `node`, for `map_err`.
+    pub fn clock<E: std::error::Error + Send + Sync + 'static>(node: u32) -> impl Fn(E) -> Error {
+        move |source| Error::Clock { node, source: source.into() }
     }
 
     /// An [`Error::Malformed`] about `path`.

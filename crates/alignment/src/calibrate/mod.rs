@@ -238,8 +238,8 @@ impl Clocks {
                 return Ok(tracer);
             }
         }
-        let wrong = |source| Error::Clock { node: reference, source };
-        let of_run = self.of_reference.as_ref().map(|pairs| map_of_pairs(&pairs.pairs)).transpose().map_err(wrong)?;
+        let of_run = self.of_reference.as_ref().map(|pairs| map_of_pairs(&pairs.pairs)).transpose();
+        let of_run = of_run.map_err(Error::clock(reference))?;
         of_run.flatten().map(|found| found.map).ok_or_else(|| {
             let problem = format!(
                 "--timeline tracer: there are no pairs that relate the tracer clock of node {reference}, the reference, to its system \

@@ -205,7 +205,6 @@ pub fn node_clock(
     timeline: Timeline<'_>,
 ) -> Result<NodeClock, Error> {
     let mut notes = Vec::new();
-    let wrong = |source| Error::Clock { node, source };
     let of_planes = planes::pairs(facts, snapshots).map_err(|problem| Error::Planes { node, problem })?;
     let untied = |problem| Error::Untied { node, problem };
     let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes).map_err(untied)?;
@@ -221,13 +220,13 @@ pub fn node_clock(
         Judged::Steady { ahead_ps } => brackets::steady(&facts.brackets, ahead_ps),
         Judged::Nothing | Judged::Apart(_) => None,
     };
-    let (tracer, residuals) = match (steady, tracer_map(&pairs, &steps).map_err(wrong)?) {
+    let (tracer, residuals) = match (steady, tracer_map(&pairs, &steps).map_err(Error::clock(node))?) {
         (Some(map), _) => (Some(map), None),
         (None, fitted) => fitted.map(|PairMap { map, residuals }| (map, residuals)).unzip(),
     };
     let tie = if tracer.is_some() { tie } else { Tie::Assumed };
     let marks = tracer.as_ref().and_then(|map| MarkBounds::of(&facts.brackets, map));
-    let raw_tie = tracer_map(&of_planes.pairs, &steps).map_err(wrong)?.map(|tie| tie.map);
+    let raw_tie = tracer_map(&of_planes.pairs, &steps).map_err(Error::clock(node))?.map(|tie| tie.map);
     let mut raw = raw_tie.clone().map(MapChain::new);
     let mut chain = MapChain::new(tracer.clone().unwrap_or_else(TimeMap::identity));
     let certainty = offset_map.as_ref().map(|found| found.certainty);
@@ -245,7 +244,7 @@ pub fn node_clock(
         let back = reference.or(tracer.as_ref()).or(raw_tie.as_ref());
         match back {
             Some(map) => {
-                let inverse = map.inverse().map_err(wrong)?;
+                let inverse = map.inverse().map_err(Error::clock(node))?;
                 raw = raw.map(|raw| raw.then(inverse.clone(), SMALLEST_TOLERANCE_NS));
                 chain = chain.then(inverse, SMALLEST_TOLERANCE_NS);
             }

@@ -89,7 +89,7 @@ impl Offsets {
             },
             rounds: self.broken_for(node, samples),
         };
-        TimeMap::from_offsets(samples, self.axis, &known).map(Some).map_err(|source| Error::Clock { node, source })
+        TimeMap::from_offsets(samples, self.axis, &known).map(Some).map_err(Error::clock(node))
     }
 
     fn steps_of(&self, node: u32) -> Vec<Step> {

@@ -119,7 +119,7 @@ fn relate(machines: &mut [Machine]) -> Result<(), Error> {
         return Ok(());
     };
     let (node, to_common) = reference;
-    let back = to_common.inverse().map_err(|source| Error::Clock { node, source })?;
+    let back = to_common.inverse().map_err(Error::clock(node))?;
     for machine in machines {
         let Some((first, last)) = machine.span else { continue };
         let constant = if machine.to_reference == to_common {

@@ -120,10 +120,7 @@ const MAY_IMPORT: [(&str, &[&str]); 30] = [
     ("probe-sync-otf2", &[]),
     ("probe-sync-hang", &[]),
     ("probe-sync-lateness", &[]),
-    (
-        "probe-sync-formats",
-        &["probe-sync-time", "probe-sync-files", "probe-sync-lines", "probe-sync-estimate", "probe-sync-rocpd"],
-    ),
+    ("probe-sync-formats", &["probe-sync-time", "probe-sync-files", "probe-sync-lines", "probe-sync-rocpd"]),
     ("probe-sync-writers", &["probe-sync-files", "probe-sync-estimate", "probe-sync-formats", "probe-sync-otf2"]),
     (
         "probe-sync-alignment",
