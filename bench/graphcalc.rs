@@ -25,7 +25,7 @@ use nalgebra_sparse::factorization::CscCholesky;
 use nalgebra_sparse::{CooMatrix, CscMatrix};
 use probe_sync_estimate::graph::linear::{Laplacian, Link, Pair};
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, covariance, solve};
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::{NodeId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -93,7 +93,7 @@ fn measure(nodes: usize, out: Option<&Path>) -> Result<(), Box<dyn Error>> {
 }
 
 /// A round with noise, rates, asymmetry and misplaced midpoints, of `degree` edges per node.
-fn round(nodes: usize, degree: usize, seed: u64) -> Vec<EdgeAlphaBeta> {
+fn round(nodes: usize, degree: usize, seed: u64) -> Vec<EdgeFit> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let offset: Vec<f64> = (0..nodes).map(|_| random.random_range(-1e7..1e7)).collect();
     let rate: Vec<f64> = (0..nodes).map(|_| random.random_range(-5e-5..5e-5)).collect();
@@ -114,8 +114,8 @@ fn round(nodes: usize, degree: usize, seed: u64) -> Vec<EdgeAlphaBeta> {
     edges
 }
 
-fn edge((src, dst): (usize, usize), midpoint_ns: i64, alpha: f64, beta: f64) -> EdgeAlphaBeta {
-    EdgeAlphaBeta {
+fn edge((src, dst): (usize, usize), midpoint_ns: i64, alpha: f64, beta: f64) -> EdgeFit {
+    EdgeFit {
         src_node_id: NodeId(src as u32),
         dst_node_id: NodeId(dst as u32),
         midpoint: Timestamp::from_ns(midpoint_ns),
@@ -137,9 +137,9 @@ fn edge((src, dst): (usize, usize), midpoint_ns: i64, alpha: f64, beta: f64) -> 
 
 /// The linear system of such a round, with weights spread over two decades as reweighting spreads
 /// them.
-fn system(nodes: usize, edges: &[EdgeAlphaBeta]) -> (Laplacian, Vec<Pair>) {
+fn system(nodes: usize, edges: &[EdgeFit]) -> (Laplacian, Vec<Pair>) {
     let mut random = ChaCha8Rng::seed_from_u64(8);
-    let link = |edge: &EdgeAlphaBeta| {
+    let link = |edge: &EdgeFit| {
         let weight = 10f64.powf(random.random_range(-4.0..-2.0));
         Link { from: edge.src_node_id.index(), to: edge.dst_node_id.index(), weight: [weight, 0.1 * weight, weight] }
     };

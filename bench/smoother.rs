@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
 use probe_sync_estimate::round::{Solver, SolverOptions};
-use probe_sync_estimate::smoother::{Online, Round, SmootherOptions, smooth_run};
-use probe_sync_lines::{EdgeAlphaBeta, NodeWindowData, Punctuality};
+use probe_sync_estimate::smoother::{Online, SmootherOptions, SmootherRound, smooth_run};
+use probe_sync_lines::{EdgeFit, NodeWindow, Punctuality};
 use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 struct Made {
-    edges: Vec<EdgeAlphaBeta>,
+    edges: Vec<EdgeFit>,
     midpoint_ns: i64,
     solution: GraphSolution,
     truth: Vec<f64>,
@@ -49,10 +49,12 @@ struct Made {
 
 fn measure(nodes: usize, count: usize) -> Result<(), Box<dyn std::error::Error>> {
     let made = make(nodes, count)?;
-    let rounds: Vec<Round<'_>> = made
+    let rounds: Vec<SmootherRound<'_>> = made
         .iter()
         .zip((0..).map(RoundId))
-        .map(|(made, id)| Round::solved(id, Timestamp::from_ns(made.midpoint_ns), &made.edges, &made.solution, &[]))
+        .map(|(made, id)| {
+            SmootherRound::solved(id, Timestamp::from_ns(made.midpoint_ns), &made.edges, &made.solution, &[])
+        })
         .collect();
     let begun = Instant::now();
     let smoothed = smooth_run(nodes, &rounds, &[], &SmootherOptions::default());
@@ -94,11 +96,11 @@ fn round_time(nodes: usize, count: usize) -> Result<(), Box<dyn std::error::Erro
     let mut online = Online::new(nodes, NodeId(0));
     let (mut whole, mut live) = (Vec::new(), Vec::new());
     for (id, made) in (0..).map(RoundId).zip(&made) {
-        let windows: Vec<NodeWindowData> = (0..nodes).map(|node| window(node, id, made)).collect();
+        let windows: Vec<NodeWindow> = (0..nodes).map(|node| window(node, id, made)).collect();
         let begun = Instant::now();
         std::hint::black_box(solver.solve(id, &windows[0], &windows)?);
         whole.push(begun.elapsed().as_secs_f64() * 1e3);
-        let round = Round::solved(id, Timestamp::from_ns(made.midpoint_ns), &made.edges, &made.solution, &[]);
+        let round = SmootherRound::solved(id, Timestamp::from_ns(made.midpoint_ns), &made.edges, &made.solution, &[]);
         let begun = Instant::now();
         std::hint::black_box(online.observe(&round, &[]));
         live.push(begun.elapsed().as_secs_f64() * 1e3);
@@ -112,10 +114,10 @@ fn round_time(nodes: usize, count: usize) -> Result<(), Box<dyn std::error::Erro
 }
 
 /// A node's window with its edges of a round.
-fn window(node: usize, round_id: RoundId, made: &Made) -> NodeWindowData {
+fn window(node: usize, round_id: RoundId, made: &Made) -> NodeWindow {
     let middle_ns = made.midpoint_ns + made.truth[node].round() as i64;
     let [window_start, window_end] = [-2, 2].map(|seconds| Timestamp::from_ns(middle_ns + seconds * 1_000_000_000));
-    NodeWindowData {
+    NodeWindow {
         node_id: NodeId(node as u32),
         round_id,
         window_start,
@@ -145,7 +147,7 @@ fn make(nodes: usize, count: usize) -> Result<Vec<Made>, Box<dyn std::error::Err
     for round in 0..count {
         let midpoint_ns = MIDPOINT + round as i64 * 4_000_000_000;
         let truth: Vec<f64> = clocks.iter().map(|clock| clock[0] - clocks[0][0]).collect();
-        let edges: Vec<EdgeAlphaBeta> = pairs
+        let edges: Vec<EdgeFit> = pairs
             .iter()
             .map(|(from, to, bias)| {
                 let noise = [30.0 * normal(&mut random), 20.0 * normal(&mut random)];
@@ -175,8 +177,8 @@ fn make(nodes: usize, count: usize) -> Result<Vec<Made>, Box<dyn std::error::Err
     Ok(made)
 }
 
-fn edge(from: usize, to: usize, midpoint_ns: i64, alpha: f64, beta: f64) -> EdgeAlphaBeta {
-    EdgeAlphaBeta {
+fn edge(from: usize, to: usize, midpoint_ns: i64, alpha: f64, beta: f64) -> EdgeFit {
+    EdgeFit {
         src_node_id: NodeId(from as u32),
         dst_node_id: NodeId(to as u32),
         midpoint: Timestamp::from_ns(midpoint_ns),

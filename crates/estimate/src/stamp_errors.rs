@@ -2,7 +2,7 @@
 //!
 //! It is applied after every estimate, of a round or of a run. The conversion of hardware stamps to
 //! the system clock has an error e_i, common to all stamps of a node, which may last for a whole
-//! run ([`probe_sync_lines::EdgeAlphaBeta::stamp_errors_ns`] bounds it). Every edge of node i shows
+//! run ([`probe_sync_lines::EdgeFit::stamp_errors_ns`] bounds it). Every edge of node i shows
 //! its clock ahead of its true position by e_i, so all edges agree, loops close, and
 //!
 //! ```text
@@ -38,7 +38,7 @@
 
 use std::collections::VecDeque;
 
-use probe_sync_lines::{EdgeAlphaBeta, Hosts, NodeEstimate};
+use probe_sync_lines::{EdgeFit, Hosts, NodeEstimate};
 use probe_sync_time::NodeId;
 
 use crate::edge_fit::float_step;
@@ -75,7 +75,7 @@ impl StampErrors {
     }
 
     /// Adds the statements of the edges of a round.
-    pub(crate) fn learn(&mut self, edges: &[EdgeAlphaBeta]) {
+    pub(crate) fn learn(&mut self, edges: &[EdgeFit]) {
         for edge in edges {
             for (node, stated) in [edge.src_node_id, edge.dst_node_id].into_iter().zip(edge.stamp_errors_ns) {
                 if let Some(bound) = self.bounds_ns.get_mut(node.index()) {

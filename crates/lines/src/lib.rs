@@ -2,8 +2,8 @@
 //!
 //! | file | line |
 //! |---|---|
-//! | `windows.jsonl` | [`NodeWindowData`]: what a node measured in a window |
-//! | `global_windows.jsonl` | [`GlobalWindowData`]: a solved round, with its [`Fault`]s and [`Decision`] |
+//! | `windows.jsonl` | [`NodeWindow`]: what a node measured in a window |
+//! | `global_windows.jsonl` | [`Round`]: a solved round, with its [`Fault`]s and [`Decision`] |
 //! | `offsets.jsonl`, `offsets.smoothed.jsonl` | [`OffsetsHeader`], then [`OffsetRecord`]: a node's offset |
 //! | `marks/*` | [`MarksHeader`], then [`MarkRecord`]: ties a trace to its node's clock |
 //!
@@ -21,7 +21,7 @@ mod round;
 mod window;
 
 pub use fault::{Culprit, Fault, FaultKind};
-pub use findings::{Break, Verdict};
+pub use findings::{ClockBreak, Findings};
 pub use hosts::Hosts;
 pub use marks::{
     MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, mark_name, marks_file, parse_mark_name, token_of_file,
@@ -30,5 +30,5 @@ pub use names::{is_invisible, plain_name, read_plain_name};
 pub use offsets::{
     Launcher, NodeRecord, OffsetRecord, OffsetsHeader, RankRecord, SMOOTHED_OFFSETS, StepRecord, slew_ppm,
 };
-pub use round::{Decision, GlobalWindowData};
-pub use window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality, SnapshotCounts};
+pub use round::{Decision, Round};
+pub use window::{ClockEvent, EdgeFit, NodeEstimate, NodeWindow, PeerPackets, Punctuality, SnapshotCounts};

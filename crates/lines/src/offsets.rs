@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hosts::Hosts;
 use crate::names::{read_plain_name, read_plain_name_if_any};
-use crate::round::GlobalWindowData;
+use crate::round::Round;
 use crate::window::{ClockEvent, NodeEstimate};
 
 /// A line of `offsets.jsonl`. The first ten keys are those that existing combiners read.
@@ -97,7 +97,7 @@ fn is_zero(ppm: &f64) -> bool {
 
 impl OffsetRecord {
     /// Returns the lines of one solved round, one per node.
-    pub fn of_round(round: &GlobalWindowData) -> impl Iterator<Item = Self> + '_ {
+    pub fn of_round(round: &Round) -> impl Iterator<Item = Self> + '_ {
         round.all_nodes.iter().map(|estimate| Self {
             round_id: round.round_id,
             window_id: round.round_id.0,
@@ -114,17 +114,17 @@ impl OffsetRecord {
     }
 }
 
-fn events_of(round: &GlobalWindowData, node: NodeId) -> impl Iterator<Item = &ClockEvent> {
+fn events_of(round: &Round, node: NodeId) -> impl Iterator<Item = &ClockEvent> {
     round.clock_events.iter().filter(move |(of, _)| *of == node).map(|(_, event)| event)
 }
 
 /// Returns the sudden rate changes of a node's clock and of the reference in a round, ppm.
-pub fn slew_ppm(round: &GlobalWindowData, node: NodeId) -> f64 {
+pub fn slew_ppm(round: &Round, node: NodeId) -> f64 {
     let concerned = |of: &NodeId| *of == node || *of == round.leader();
     round.clock_events.iter().filter(|(of, _)| concerned(of)).map(|(_, event)| event.slew_ppm.abs()).sum()
 }
 
-fn broken_into(round: &GlobalWindowData, node: NodeId) -> Option<RoundId> {
+fn broken_into(round: &Round, node: NodeId) -> Option<RoundId> {
     let concerned = |of: NodeId| of == node || of == round.leader();
     round.watch.breaks.iter().filter(|broken| concerned(broken.node)).map(|broken| broken.round).max()
 }

@@ -4,13 +4,13 @@
 use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::findings::Verdict;
+use crate::findings::Findings;
 use crate::window::{ClockEvent, NodeEstimate};
 
 /// One solved round, as the master broadcasts it. All ranks receive identical bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "GlobalWindowKeys", into = "GlobalWindowKeys")]
-pub struct GlobalWindowData {
+#[serde(from = "RoundKeys", into = "RoundKeys")]
+pub struct Round {
     /// The round, whose number is also that of the window and of the broadcast; a gap means that a
     /// decision was missed.
     pub round_id: RoundId,
@@ -43,12 +43,12 @@ pub struct GlobalWindowData {
     /// Nodes whose system clock was disturbed during the window.
     pub clock_events: Vec<(NodeId, ClockEvent)>,
     /// Findings about clocks and paths from the rounds so far.
-    pub watch: Verdict,
+    pub watch: Findings,
     /// Decision about the next round.
     pub decision: Decision,
 }
 
-impl GlobalWindowData {
+impl Round {
     /// Returns the instant at which the offsets hold: the midpoint of the window on the reference
     /// clock.
     pub const fn midpoint(&self) -> Timestamp<Reference> {
@@ -85,9 +85,9 @@ impl GlobalWindowData {
             worst_edge: None,
             contradictions: Vec::new(),
             clock_events: self.clock_events.iter().filter(|(node, _)| concerned(*node)).copied().collect(),
-            watch: Verdict {
+            watch: Findings {
                 invalid: self.watch.invalid.iter().copied().filter(|node| concerned(*node)).collect(),
-                ..Verdict::default()
+                ..Findings::default()
             },
             decision: self.decision.clone(),
             ..*self
@@ -145,10 +145,10 @@ impl Decision {
     };
 }
 
-/// The keys of [`GlobalWindowData`] in files and on the wire, which have three names for the number
+/// The keys of [`Round`] in files and on the wire, which have three names for the number
 /// of a round.
 #[derive(Serialize, Deserialize)]
-struct GlobalWindowKeys {
+struct RoundKeys {
     window_id: RoundId,
     round_id: RoundId,
     sequence_number: RoundId,
@@ -168,7 +168,7 @@ struct GlobalWindowKeys {
     contradictions: Vec<Vec<Edge>>,
     clock_events: Vec<(NodeId, ClockEvent)>,
     #[serde(default)]
-    watch: Verdict,
+    watch: Findings,
     decision: Decision,
 }
 
@@ -177,8 +177,8 @@ pub(crate) fn first_node() -> NodeId {
     NodeId(0)
 }
 
-impl From<GlobalWindowData> for GlobalWindowKeys {
-    fn from(data: GlobalWindowData) -> Self {
+impl From<Round> for RoundKeys {
+    fn from(data: Round) -> Self {
         Self {
             window_id: data.round_id,
             round_id: data.round_id,
@@ -201,8 +201,8 @@ impl From<GlobalWindowData> for GlobalWindowKeys {
     }
 }
 
-impl From<GlobalWindowKeys> for GlobalWindowData {
-    fn from(keys: GlobalWindowKeys) -> Self {
+impl From<RoundKeys> for Round {
+    fn from(keys: RoundKeys) -> Self {
         Self {
             round_id: keys.round_id,
             reference: keys.reference,

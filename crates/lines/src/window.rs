@@ -1,9 +1,9 @@
 //! The types passed between the stages of a round: the fitted edges of a node, and the estimate of
 //! a node.
 //!
-//! `edge_fit` turns each edge's window into an [`EdgeAlphaBeta`]; a node's edges travel to the
-//! master as [`NodeWindowData`]; `graph` turns all of them into one [`NodeEstimate`] per node. The
-//! solved round as a whole is [`crate::round::GlobalWindowData`].
+//! `edge_fit` turns each edge's window into an [`EdgeFit`]; a node's edges travel to the
+//! master as [`NodeWindow`]; `graph` turns all of them into one [`NodeEstimate`] per node. The
+//! solved round as a whole is [`crate::Round`].
 //!
 //! Signs: `theta(x) = alpha·x + beta` is offset_dst − offset_src, x in ns since `midpoint` on the
 //! SOURCE's clock.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// The fitted line of one edge over one window. Existing readers know some fields by shorter names
 /// in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EdgeAlphaBeta {
+pub struct EdgeFit {
     /// The node that probed.
     #[serde(rename = "src")]
     pub src_node_id: NodeId,
@@ -67,7 +67,7 @@ pub struct EdgeAlphaBeta {
     pub stamp_errors_ns: [f64; 2],
 }
 
-impl EdgeAlphaBeta {
+impl EdgeFit {
     /// Returns the edge.
     pub fn edge(&self) -> Edge {
         Edge { src: self.src_node_id, dst: self.dst_node_id }
@@ -77,7 +77,7 @@ impl EdgeAlphaBeta {
 /// What one node contributes to a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "NodeWindowKeys", into = "NodeWindowKeys")]
-pub struct NodeWindowData {
+pub struct NodeWindow {
     /// The node.
     pub node_id: NodeId,
     /// The round, which is the window's number too.
@@ -87,7 +87,7 @@ pub struct NodeWindowData {
     /// The window's end on this node's clock.
     pub window_end: Timestamp<System>,
     /// This node's out-edges that have a fit.
-    pub edges: Vec<EdgeAlphaBeta>,
+    pub edges: Vec<EdgeFit>,
     /// Step or slew of the node's clock during the window.
     pub clock_event: Option<ClockEvent>,
     /// True if this node was asked to end the run.
@@ -100,7 +100,7 @@ pub struct NodeWindowData {
     pub punctuality: Punctuality,
 }
 
-impl NodeWindowData {
+impl NodeWindow {
     /// Returns the middle of the window on this node's clock.
     pub const fn midpoint(&self) -> Timestamp<System> {
         self.window_start.midpoint(self.window_end)
@@ -217,7 +217,7 @@ pub struct NodeEstimate {
     pub edges_excluded: u32,
 }
 
-/// The keys of [`NodeWindowData`] in files, which have two names for the number of a round.
+/// The keys of [`NodeWindow`] in files, which have two names for the number of a round.
 #[derive(Serialize, Deserialize)]
 struct NodeWindowKeys {
     node_id: NodeId,
@@ -225,7 +225,7 @@ struct NodeWindowKeys {
     round_id: RoundId,
     window_start_ns: Timestamp<System>,
     window_end_ns: Timestamp<System>,
-    edges: Vec<EdgeAlphaBeta>,
+    edges: Vec<EdgeFit>,
     clock_event: Option<ClockEvent>,
     stop_requested: bool,
     #[serde(default)]
@@ -236,10 +236,10 @@ struct NodeWindowKeys {
     punctuality: Punctuality,
 }
 
-impl From<NodeWindowData> for NodeWindowKeys {
-    fn from(data: NodeWindowData) -> Self {
-        let NodeWindowData { node_id, round_id, window_start, window_end, edges, .. } = data;
-        let NodeWindowData { clock_event, stop_requested, packets, unfitted, punctuality, .. } = data;
+impl From<NodeWindow> for NodeWindowKeys {
+    fn from(data: NodeWindow) -> Self {
+        let NodeWindow { node_id, round_id, window_start, window_end, edges, .. } = data;
+        let NodeWindow { clock_event, stop_requested, packets, unfitted, punctuality, .. } = data;
         Self {
             node_id,
             window_id: round_id,
@@ -256,7 +256,7 @@ impl From<NodeWindowData> for NodeWindowKeys {
     }
 }
 
-impl From<NodeWindowKeys> for NodeWindowData {
+impl From<NodeWindowKeys> for NodeWindow {
     fn from(keys: NodeWindowKeys) -> Self {
         Self {
             node_id: keys.node_id,

@@ -15,12 +15,12 @@ use std::path::Path;
 use probe_sync::report::RunReport;
 use probe_sync_estimate::statistics::median;
 use probe_sync_files::{newest, open_regular};
-use probe_sync_lines::{EdgeAlphaBeta, NodeWindowData};
+use probe_sync_lines::{EdgeFit, NodeWindow};
 use probe_sync_time::NodeId;
 use serde::Serialize;
 
 use crate::number::Number;
-use crate::rounds::Round;
+use crate::rounds::PageRound;
 
 /// Edges and their quality.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -68,7 +68,7 @@ struct Edge {
 pub(crate) fn map<'a>(
     directory: &Path,
     nodes: &[NodeId],
-    latest: impl IntoIterator<Item = &'a Round>,
+    latest: impl IntoIterator<Item = &'a PageRound>,
     report: Option<&RunReport>,
 ) -> EdgeMap {
     let mut edges = Edges::of(latest, None);
@@ -91,9 +91,9 @@ pub(crate) fn map<'a>(
 /// The map of the given windows, from the rounds that they belong to. The rounds have no offset of
 /// the `reference`: it is 0.
 pub(crate) fn map_of<'a>(
-    windows: &[NodeWindowData],
+    windows: &[NodeWindow],
     nodes: &[NodeId],
-    latest: impl IntoIterator<Item = &'a Round>,
+    latest: impl IntoIterator<Item = &'a PageRound>,
     reference: NodeId,
 ) -> EdgeMap {
     let fitted: BTreeSet<u64> = windows.iter().map(|window| window.round_id.0).collect();
@@ -109,12 +109,12 @@ struct Edges<'a> {
 }
 
 impl<'a> Edges<'a> {
-    fn of(latest: impl IntoIterator<Item = &'a Round>, reference: Option<NodeId>) -> Self {
-        let known = |round: &'a Round| (round.number, Known::of(round, reference));
+    fn of(latest: impl IntoIterator<Item = &'a PageRound>, reference: Option<NodeId>) -> Self {
+        let known = |round: &'a PageRound| (round.number, Known::of(round, reference));
         Self { rounds: latest.into_iter().map(known).collect(), edges: BTreeMap::new() }
     }
 
-    fn take(&mut self, windows: &[NodeWindowData]) {
+    fn take(&mut self, windows: &[NodeWindow]) {
         let known = windows.iter().filter_map(|window| Some((window, self.rounds.get(&window.round_id.0)?)));
         for (fit, known) in known.flat_map(|(window, known)| window.edges.iter().map(move |fit| (fit, known))) {
             self.edges.entry((fit.src_node_id, fit.dst_node_id)).or_default().take(fit, known);
@@ -156,12 +156,12 @@ impl EdgeMap {
 
 /// Offsets of a round by node.
 struct Known<'a> {
-    round: &'a Round,
+    round: &'a PageRound,
     offsets: BTreeMap<NodeId, f64>,
 }
 
 impl<'a> Known<'a> {
-    fn of(round: &'a Round, reference: Option<NodeId>) -> Self {
+    fn of(round: &'a PageRound, reference: Option<NodeId>) -> Self {
         let known = round.nodes.iter().filter(|node| node.reachable && !node.disturbed && node.offset_ns.is_finite());
         let known = known.map(|node| (node.node, node.offset_ns));
         Self { round, offsets: reference.map(|node| (node, 0.0)).into_iter().chain(known).collect() }
@@ -169,7 +169,7 @@ impl<'a> Known<'a> {
 }
 
 impl Edge {
-    fn take(&mut self, fit: &EdgeAlphaBeta, known: &Known<'_>) {
+    fn take(&mut self, fit: &EdgeFit, known: &Known<'_>) {
         self.finished += u64::from(fit.pairs_count);
         self.lost += u64::from(fit.lost_count);
         self.margins.push(fit.margin_ns);
@@ -201,8 +201,8 @@ fn keep_worst(edges: &mut Vec<EdgeCell>) -> usize {
     left_out
 }
 
-fn last_windows(file: &File, count: usize) -> std::io::Result<Vec<NodeWindowData>> {
-    probe_sync::standing::last_lines(file, |windows: &[NodeWindowData]| windows.len() >= count)
+fn last_windows(file: &File, count: usize) -> std::io::Result<Vec<NodeWindow>> {
+    probe_sync::standing::last_lines(file, |windows: &[NodeWindow]| windows.len() >= count)
 }
 
 /// Most files opened.

@@ -10,7 +10,7 @@ use crate::Error;
 
 /// One solved round.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Round {
+pub(crate) struct PageRound {
     /// Number of the round.
     pub number: u64,
     /// Time of its offsets on the reference clock, ns.
@@ -54,5 +54,5 @@ pub(crate) struct Reading {
 /// A source of rounds, in order of time, the same every time.
 pub(crate) trait Source {
     /// Passes on every round.
-    fn each(&self, take: &mut dyn FnMut(&Round)) -> Result<Reading, Error>;
+    fn each(&self, take: &mut dyn FnMut(&PageRound)) -> Result<Reading, Error>;
 }

@@ -17,7 +17,7 @@ use probe_sync_time::NodeId;
 use crate::Error;
 use crate::data::{NodeSeries, Others, Series};
 use crate::number::Number;
-use crate::rounds::{Estimate, Reading, Round, Source};
+use crate::rounds::{Estimate, PageRound, Reading, Source};
 use crate::thin::{Columns, Extremes};
 
 /// Result of the first pass.
@@ -32,7 +32,7 @@ pub(crate) struct Survey {
     /// The nodes.
     pub nodes: BTreeMap<NodeId, NodeSurvey>,
     /// The last rounds, oldest first.
-    pub latest: VecDeque<Round>,
+    pub latest: VecDeque<PageRound>,
     /// What could not be read.
     pub reading: Reading,
 }
@@ -73,7 +73,7 @@ impl Survey {
         Ok(survey)
     }
 
-    fn take(&mut self, round: &Round) {
+    fn take(&mut self, round: &PageRound) {
         if self.rounds == 0 {
             self.first_at_ns = round.at_ns;
         }
@@ -240,7 +240,7 @@ impl<'a> Building<'a> {
         }
     }
 
-    fn take(&mut self, place: usize, round: &Round) {
+    fn take(&mut self, place: usize, round: &PageRound) {
         let bucket = self.columns.bucket(place);
         let seconds = self.survey.seconds(round.at_ns);
         let [first, last] = &mut self.times[bucket];
@@ -344,10 +344,10 @@ const LATEST_VALUES: usize = 1_000_000;
 mod tests {
     use super::*;
 
-    struct Given(Vec<Round>);
+    struct Given(Vec<PageRound>);
 
     impl Source for Given {
-        fn each(&self, take: &mut dyn FnMut(&Round)) -> Result<Reading, Error> {
+        fn each(&self, take: &mut dyn FnMut(&PageRound)) -> Result<Reading, Error> {
             self.0.iter().for_each(take);
             Ok(Reading::default())
         }
@@ -370,7 +370,7 @@ mod tests {
                 hard_ns: [offset_ns - 500.0, f64::INFINITY],
                 truth_ns: f64::NAN,
             };
-            Round {
+            PageRound {
                 number,
                 at_ns,
                 nodes: vec![node(0, 0.0, 0.0), node(1, 5e6 + stepped + 1000.0 * number as f64 + extra, 10.0 + extra)],
@@ -429,7 +429,7 @@ mod tests {
             hard_ns: [-9e9, 9e9],
             truth_ns: 0.0,
         };
-        let source = Given(vec![Round { number: 0, at_ns: 5, nodes: (0..100).map(node).collect() }]);
+        let source = Given(vec![PageRound { number: 0, at_ns: 5, nodes: (0..100).map(node).collect() }]);
         let (series, _) = read(&source);
         let shown: Vec<u32> = series.nodes.iter().map(|node| node.node).collect();
         assert_eq!((shown.len(), shown[0], shown[63]), (NODES_SHOWN, 99, 36));

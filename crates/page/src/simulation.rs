@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probe_sync::report::{NodeRow, TruthVerdict};
 use probe_sync_estimate::statistics::median;
-use probe_sync_lines::NodeWindowData;
+use probe_sync_lines::NodeWindow;
 use probe_sync_time::{NodeId, StampSource};
 
 use crate::Error;
 use crate::data::{Data, SCHEMA};
 use crate::edges;
 use crate::page::{Page, worst_rows};
-use crate::rounds::{Estimate, Reading, Round, Source};
+use crate::rounds::{Estimate, PageRound, Reading, Source};
 use crate::series::Survey;
 use crate::table::Table;
 use crate::verdict::{self, Sentence};
@@ -34,7 +34,7 @@ pub struct Simulated {
     pub samples: Vec<Sample>,
     /// The fits of the nodes in the last windows of this run, in order; none if only tables were
     /// made.
-    pub windows: Vec<NodeWindowData>,
+    pub windows: Vec<NodeWindow>,
     /// Lost exchanges on each node's out-edges, over the run; none if only tables were made.
     pub lost: Vec<u64>,
     /// The simulation's own requirements: whether each is met, and its text.
@@ -64,10 +64,10 @@ pub struct Sample {
     pub rate_ppm: Option<f64>,
 }
 
-struct Samples(Vec<Round>);
+struct Samples(Vec<PageRound>);
 
 impl Source for Samples {
-    fn each(&self, take: &mut dyn FnMut(&Round)) -> Result<Reading, Error> {
+    fn each(&self, take: &mut dyn FnMut(&PageRound)) -> Result<Reading, Error> {
         self.0.iter().for_each(take);
         Ok(Reading::default())
     }
@@ -119,16 +119,16 @@ impl Simulated {
     }
 
     /// The estimates by window, in order of time.
-    fn rounds(&self) -> Vec<Round> {
-        let mut rounds: BTreeMap<(i64, u64), Round> = BTreeMap::new();
+    fn rounds(&self) -> Vec<PageRound> {
+        let mut rounds: BTreeMap<(i64, u64), PageRound> = BTreeMap::new();
         for sample in &self.samples {
-            let fresh = || Round { number: sample.window, at_ns: sample.at_ns, nodes: Vec::new() };
+            let fresh = || PageRound { number: sample.window, at_ns: sample.at_ns, nodes: Vec::new() };
             rounds.entry((sample.at_ns, sample.window)).or_insert_with(fresh).nodes.push(estimate(sample));
         }
         rounds.into_values().collect()
     }
 
-    fn rows(&self, survey: &Survey, rounds: &[Round]) -> Vec<NodeRow> {
+    fn rows(&self, survey: &Survey, rounds: &[PageRound]) -> Vec<NodeRow> {
         let finite = |bound: f64| bound.is_finite().then_some(bound);
         let fitted = self.fitted();
         let mut held: BTreeMap<NodeId, bool> = BTreeMap::new();
@@ -191,7 +191,7 @@ impl Estimate {
 }
 
 /// Compares estimates with truth, as for a run; `None` without any.
-fn judged(rounds: &[Round]) -> Option<TruthVerdict> {
+fn judged(rounds: &[PageRound]) -> Option<TruthVerdict> {
     let all: Vec<&Estimate> = rounds.iter().flat_map(|round| &round.nodes).collect();
     let (known, unknown): (Vec<&Estimate>, Vec<_>) = all.into_iter().partition(|of| of.reachable);
     if known.is_empty() {
@@ -216,16 +216,16 @@ fn judged(rounds: &[Round]) -> Option<TruthVerdict> {
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_lines::EdgeAlphaBeta;
+    use probe_sync_lines::EdgeFit;
     use probe_sync_time::{RoundId, Timestamp};
 
     use super::*;
 
     /// The reference's own, of round 1: 100 ms before the middle of the round it measures node 1 58
     /// ns ahead, which gains 0.5 ppm, 50 ns in these 100 ms.
-    fn windows() -> Vec<NodeWindowData> {
+    fn windows() -> Vec<NodeWindow> {
         let [window_start, window_end] = [400_000_000, 1_400_000_000].map(Timestamp::from_ns);
-        let edge = EdgeAlphaBeta {
+        let edge = EdgeFit {
             src_node_id: NodeId(0),
             dst_node_id: NodeId(1),
             midpoint: window_start.midpoint(window_end),
@@ -243,7 +243,7 @@ mod tests {
             stamp: StampSource::Kernel,
             stamp_errors_ns: [0.0; 2],
         };
-        vec![NodeWindowData {
+        vec![NodeWindow {
             node_id: NodeId(0),
             round_id: RoundId(1),
             window_start,

@@ -2,7 +2,7 @@
 //!
 //! Only the package in `fuzz/` enables this (feature `fuzzing`). It is not part of the public API.
 
-use probe_sync_lines::NodeWindowData;
+use probe_sync_lines::NodeWindow;
 
 use crate::join::{Hello, Notice, Ready, Statement};
 use crate::measure::account::RankAccount;
@@ -18,9 +18,9 @@ pub fn round_messages(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     bytes.iter_mut().take(1).for_each(|version| *version = wire::WIRE_VERSION);
     let bytes = bytes.as_slice();
-    if let Ok(value) = wire::decode::<NodeWindowData>(bytes, 1) {
+    if let Ok(value) = wire::decode::<NodeWindow>(bytes, 1) {
         let again = wire::encode(&value);
-        let twice = wire::decode::<NodeWindowData>(&again, 1).map(|value| wire::encode(&value));
+        let twice = wire::decode::<NodeWindow>(&again, 1).map(|value| wire::encode(&value));
         assert_eq!(twice.ok(), Some(again));
     }
     let _ = wire::decode::<Broadcast>(bytes, 1);

@@ -46,14 +46,14 @@ const MAX_MESSAGE_BYTES: usize = 256 << 20;
 mod tests {
     use super::*;
     use probe_sync_lines::{
-        Culprit, Decision, EdgeAlphaBeta, Fault, FaultKind, GlobalWindowData, NodeEstimate, NodeWindowData,
-        PeerPackets, Punctuality, SnapshotCounts, Verdict,
+        Culprit, Decision, EdgeFit, Fault, FaultKind, Findings, NodeEstimate, NodeWindow, PeerPackets, Punctuality,
+        Round, SnapshotCounts,
     };
     use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
     use proptest::prelude::*;
 
-    fn window() -> NodeWindowData {
-        let edge = EdgeAlphaBeta {
+    fn window() -> NodeWindow {
+        let edge = EdgeFit {
             src_node_id: NodeId(3),
             dst_node_id: NodeId(0),
             midpoint: Timestamp::from_ns(i64::MIN),
@@ -71,7 +71,7 @@ mod tests {
             stamp: StampSource::User,
             stamp_errors_ns: [250.0, 0.5],
         };
-        NodeWindowData {
+        NodeWindow {
             node_id: NodeId(3),
             round_id: RoundId(2),
             window_start: Timestamp::from_ns(-1),
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    fn verdict() -> Verdict {
+    fn verdict() -> Findings {
         let fault = Fault {
             kind: FaultKind::Partition,
             culprit: Culprit::Nodes(vec![NodeId(1), NodeId(2)]),
@@ -101,7 +101,7 @@ mod tests {
             began: RoundId(3),
             round: RoundId(4),
         };
-        Verdict {
+        Findings {
             faults: vec![fault],
             left_out: vec![(RoundId(3), Edge::new(0, 1))],
             invalid: vec![NodeId(1)],
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn values_survive_the_wire_and_json_with_their_infinities() {
         let node = window();
-        assert_eq!(decode::<NodeWindowData>(&encode(&node), 3).expect("our own bytes"), node);
+        assert_eq!(decode::<NodeWindow>(&encode(&node), 3).expect("our own bytes"), node);
         let json = serde_json::to_string(&node).expect("json");
         assert!(json.contains("\"bound_lo_ns\":null"));
-        assert_eq!(serde_json::from_str::<NodeWindowData>(&json).expect("our own json"), node);
+        assert_eq!(serde_json::from_str::<NodeWindow>(&json).expect("our own json"), node);
         let estimate = NodeEstimate {
             node_id: NodeId(1),
             offset_ns: 1.0,
@@ -142,7 +142,7 @@ mod tests {
             paused: true,
             phase: Some("warm-up".into()),
         };
-        let global = GlobalWindowData {
+        let global = Round {
             round_id: RoundId(1),
             reference: NodeId(1),
             carried_by: Some(NodeId(2)),
@@ -159,14 +159,14 @@ mod tests {
             watch: verdict(),
             decision,
         };
-        assert_eq!(decode::<GlobalWindowData>(&encode(&global), 0).expect("our own bytes"), global);
+        assert_eq!(decode::<Round>(&encode(&global), 0).expect("our own bytes"), global);
         let json = serde_json::to_string(&global).expect("json");
-        assert_eq!(serde_json::from_str::<GlobalWindowData>(&json).expect("our own json"), global);
+        assert_eq!(serde_json::from_str::<Round>(&json).expect("our own json"), global);
     }
 
     #[test]
     fn packet_counts_cost_few_bytes_and_old_files_lack_them() {
-        let counted = |packets: &[PeerPackets]| NodeWindowData { packets: packets.to_vec(), ..window() };
+        let counted = |packets: &[PeerPackets]| NodeWindow { packets: packets.to_vec(), ..window() };
         let bytes = |packets: &[PeerPackets]| encode(&counted(packets)).len() - encode(&counted(&[])).len();
         let packets = |peer, count| PeerPackets { peer: NodeId(peer), sent: count, received: count };
         assert_eq!(bytes(&[packets(5, 250)]), 3);
@@ -178,9 +178,9 @@ mod tests {
         }
         let edge = fields["edges"][0].as_object_mut().expect("an object");
         assert!(edge.remove("stamp_errors_ns").is_some());
-        let read: NodeWindowData = serde_json::from_value(old).expect("what older versions wrote");
+        let read: NodeWindow = serde_json::from_value(old).expect("what older versions wrote");
         let punctuality = Punctuality::default();
-        let mut expected = NodeWindowData { packets: Vec::new(), unfitted: Vec::new(), punctuality, ..window() };
+        let mut expected = NodeWindow { packets: Vec::new(), unfitted: Vec::new(), punctuality, ..window() };
         expected.edges[0].stamp_errors_ns = [0.0; 2];
         assert_eq!(read, expected);
     }
@@ -188,21 +188,21 @@ mod tests {
     #[test]
     fn the_fuzzers_seed_is_a_window_of_this_version() {
         let seed = include_bytes!("../../../fuzz/corpus/round_messages/node_window");
-        let read = decode::<NodeWindowData>(seed, 1).expect("change the seed with the type");
+        let read = decode::<NodeWindow>(seed, 1).expect("change the seed with the type");
         assert!(!read.edges.is_empty() && !read.packets.is_empty() && !read.unfitted.is_empty());
     }
 
     #[test]
     fn another_version_and_a_cut_message_name_the_rank() {
         let mut bytes = encode(&window());
-        let cut = decode::<NodeWindowData>(&bytes[..bytes.len() - 1], 3).expect_err("cut");
+        let cut = decode::<NodeWindow>(&bytes[..bytes.len() - 1], 3).expect_err("cut");
         assert!(cut.to_string().contains("rank 3"), "{cut}");
         bytes[0] = WIRE_VERSION + 1;
-        let other = decode::<NodeWindowData>(&bytes, 3).expect_err("another version");
+        let other = decode::<NodeWindow>(&bytes, 3).expect_err("another version");
         assert!(other.to_string().contains(&format!("wire version {}", WIRE_VERSION + 1)), "{other}");
         bytes[0] = WIRE_VERSION;
         bytes.push(0);
-        assert!(decode::<NodeWindowData>(&bytes, 3).expect_err("too long").to_string().contains("1 bytes too many"));
+        assert!(decode::<NodeWindow>(&bytes, 3).expect_err("too long").to_string().contains("1 bytes too many"));
     }
 
     proptest! {
@@ -210,8 +210,8 @@ mod tests {
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut framed = vec![WIRE_VERSION];
             framed.extend(bytes);
-            let _ = decode::<NodeWindowData>(&framed, 1);
-            let _ = decode::<GlobalWindowData>(&framed, 1);
+            let _ = decode::<NodeWindow>(&framed, 1);
+            let _ = decode::<Round>(&framed, 1);
         }
     }
 }

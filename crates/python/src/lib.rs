@@ -30,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use super::offsets::Offsets;
     #[pymodule_export]
-    use super::round::Round;
+    use super::round::PyRound;
     #[pymodule_export]
     use super::session::{Session, start, write_page};
     #[pymodule_export]

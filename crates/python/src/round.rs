@@ -5,15 +5,15 @@
 use std::sync::Arc;
 
 use numpy::{IntoPyArray, PyArray1};
-use probe_sync_lines::{GlobalWindowData, NodeEstimate};
+use probe_sync_lines::{NodeEstimate, Round};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 /// One round: all nodes' clocks relative to the reference, in the order of `nodes`.
-#[pyclass(frozen, module = "probe_sync._native")]
+#[pyclass(frozen, name = "Round", module = "probe_sync._native")]
 #[derive(Debug)]
-pub struct Round {
-    data: Arc<GlobalWindowData>,
+pub struct PyRound {
+    data: Arc<Round>,
     /// Node numbers: all nodes, or in a large group only the reference and this rank's node.
     #[pyo3(get)]
     nodes: Py<PyArray1<u32>>,
@@ -37,9 +37,9 @@ pub struct Round {
     reachable: Py<PyArray1<bool>>,
 }
 
-impl Round {
+impl PyRound {
     /// Creates the round's arrays, once.
-    pub fn new(py: Python<'_>, data: Arc<GlobalWindowData>) -> Self {
+    pub fn new(py: Python<'_>, data: Arc<Round>) -> Self {
         let column = |value: fn(&NodeEstimate) -> f64| {
             data.all_nodes.iter().map(value).collect::<Vec<f64>>().into_pyarray(py).unbind()
         };
@@ -71,13 +71,13 @@ impl Round {
     }
 
     /// Returns the round itself.
-    pub fn data(&self) -> &Arc<GlobalWindowData> {
+    pub fn data(&self) -> &Arc<Round> {
         &self.data
     }
 }
 
 #[pymethods]
-impl Round {
+impl PyRound {
     /// Number of the round.
     #[getter]
     fn number(&self) -> u64 {

@@ -17,13 +17,13 @@ use probe_sync::{
     Arrivals, Config, Error, FilesToRoot, GlobalClock, LateView, Progress, Request, RunReport, SessionBuilder,
     SessionHandle, State,
 };
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use pyo3::prelude::*;
 
 use crate::clock::{Clock, Marks};
 use crate::errors::Failure;
 use crate::meeting::Meeting;
-use crate::round::Round;
+use crate::round::PyRound;
 use crate::waiting::{self, Until, Worker};
 
 /// One rank of a run in progress.
@@ -46,7 +46,7 @@ struct Inner {
     /// State at the last check while it was measuring.
     state: Option<State>,
     /// The last round seen.
-    latest: Option<Arc<GlobalWindowData>>,
+    latest: Option<Arc<Round>>,
 }
 
 #[derive(Debug)]
@@ -156,33 +156,33 @@ impl Session {
     }
 
     /// Returns the last solved round.
-    fn latest(&self, py: Python<'_>) -> PyResult<Option<Round>> {
+    fn latest(&self, py: Python<'_>) -> PyResult<Option<PyRound>> {
         self.refuse_fork()?;
         let mut inner = self.lock();
         inner.look();
-        Ok(inner.latest.clone().map(|data| Round::new(py, data)))
+        Ok(inner.latest.clone().map(|data| PyRound::new(py, data)))
     }
 
     /// Waits for a round after `after`; None if the run has ended on its own.
-    fn next_round(&self, py: Python<'_>, after: Option<&Round>, timeout: Option<f64>) -> PyResult<Option<Round>> {
+    fn next_round(&self, py: Python<'_>, after: Option<&PyRound>, timeout: Option<f64>) -> PyResult<Option<PyRound>> {
         let after = after.map(|round| Arc::clone(round.data()));
-        let later = |round: &&Arc<GlobalWindowData>| after.as_ref().is_none_or(|after| round.round_id > after.round_id);
+        let later = |round: &&Arc<Round>| after.as_ref().is_none_or(|after| round.round_id > after.round_id);
         let found = self.wait(
             py,
             ("the next round", timeout),
             &|handle, slice| handle.next_round(after.as_deref(), slice),
             &|latest| Some(latest.filter(later).cloned()),
         )?;
-        Ok(found.map(|data| Round::new(py, data)))
+        Ok(found.map(|data| PyRound::new(py, data)))
     }
 
     /// Waits until the half-width of the 95 % interval of this node's offset is at most
     /// `half_width_ns`.
-    fn wait_until_bound(&self, py: Python<'_>, half_width_ns: u32, timeout: Option<f64>) -> PyResult<Round> {
+    fn wait_until_bound(&self, py: Python<'_>, half_width_ns: u32, timeout: Option<f64>) -> PyResult<PyRound> {
         let what = format!("a bound of ±{half_width_ns} ns");
         let attempt = |handle: &SessionHandle, slice| handle.wait_until_bound(half_width_ns, slice);
         let found = self.wait(py, (&what, timeout), &attempt, &|_| None)?;
-        Ok(Round::new(py, found))
+        Ok(PyRound::new(py, found))
     }
 
     /// Makes a request to the run, as `probe_sync ctl` does; returns the first round to which it
@@ -319,7 +319,7 @@ impl Session {
         py: Python<'_>,
         (what, timeout): (&str, Option<f64>),
         attempt: &(dyn Fn(&SessionHandle, Duration) -> Result<T, Error> + Sync),
-        at_end: &dyn Fn(Option<&Arc<GlobalWindowData>>) -> Option<T>,
+        at_end: &dyn Fn(Option<&Arc<Round>>) -> Option<T>,
     ) -> PyResult<T> {
         self.refuse_fork()?;
         let until = Until::new(timeout)?;
@@ -352,7 +352,7 @@ impl Session {
         }
     }
 
-    fn borrow<T>(&self, at_end: &dyn Fn(Option<&Arc<GlobalWindowData>>) -> Option<T>) -> Result<Borrowed<T>, Failure> {
+    fn borrow<T>(&self, at_end: &dyn Fn(Option<&Arc<Round>>) -> Option<T>) -> Result<Borrowed<T>, Failure> {
         let mut inner = self.lock();
         inner.look();
         match &inner.stage {

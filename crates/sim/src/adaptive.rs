@@ -16,7 +16,7 @@ use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_time::{Duration, Edge, NodeId};
 
 use crate::error::Error;
-use crate::runs::rounds::{Round, Rounds};
+use crate::runs::rounds::{Rounds, SimulatedRound};
 use crate::runs::simulation::Simulation;
 use crate::scenario::Scenario;
 
@@ -88,7 +88,7 @@ struct Master<'a> {
 }
 
 impl Master<'_> {
-    fn take(&mut self, round: &Round, rounds: &mut Rounds<'_>) -> Result<(), Error> {
+    fn take(&mut self, round: &SimulatedRound, rounds: &mut Rounds<'_>) -> Result<(), Error> {
         self.judge(round, rounds);
         let Some(pacer) = &mut self.pacer else { return Ok(()) };
         let step = pacer.after(&round.solved);
@@ -97,7 +97,7 @@ impl Master<'_> {
         Ok(())
     }
 
-    fn judge(&mut self, round: &Round, rounds: &Rounds<'_>) {
+    fn judge(&mut self, round: &SimulatedRound, rounds: &Rounds<'_>) {
         let both = round.solved.alone.nodes.iter().zip(&round.solved.data.all_nodes);
         for (alone, live) in both.filter(|(node, _)| node.node_id != rounds.reference()) {
             let truth = rounds.running().offset_ns(live.node_id, round.midpoint());

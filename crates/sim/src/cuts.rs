@@ -6,7 +6,7 @@
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::run::Recorded;
-use probe_sync_lines::NodeWindowData;
+use probe_sync_lines::NodeWindow;
 use probe_sync_time::RoundId;
 
 /// Solves rounds one after the other; each is all nodes' windows, in order of nodes.
@@ -14,7 +14,7 @@ pub(crate) fn solve(options: &SolverOptions, cuts: &[Vec<WindowCut>]) -> Vec<Sol
     let mut solver = Solver::new(options.clone());
     let round = |(id, cuts): (RoundId, &Vec<WindowCut>)| {
         let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
-        let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
+        let windows: Vec<NodeWindow> = cuts.iter().map(fitted).collect();
         let solved = solver.solve(id, &windows[options.reference.index()], &windows);
         solved.expect("the edges join the run's own nodes")
     };

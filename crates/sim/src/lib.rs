@@ -36,7 +36,7 @@ mod world;
 
 pub use error::Error;
 pub use runs::outcome::Outcome;
-pub use runs::rounds::{HandOver, Round, Rounds, Window, in_turn};
+pub use runs::rounds::{HandOver, Rounds, SimulatedRound, Window, in_turn};
 pub use runs::running::Running;
 pub use runs::simulation::Simulation;
 pub use scenario::faults::{Fault, FaultKind, Span, WrongStamps};

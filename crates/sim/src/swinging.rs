@@ -8,7 +8,7 @@
 
 use probe_sync_estimate::round::SolvedRound;
 use probe_sync_estimate::run::Smoothed;
-use probe_sync_lines::{Fault as Named, FaultKind as Kind, GlobalWindowData};
+use probe_sync_lines::{Fault as Named, FaultKind as Kind, Round};
 use probe_sync_time::{NodeId, RoundId, StampSource};
 
 use crate::accuracy::cells::with_stamps;
@@ -141,7 +141,7 @@ impl Stated {
         self.farthest = both.max_by(|a, b| a.beyond_ns().total_cmp(&b.beyond_ns()));
     }
 
-    fn take_in(&mut self, data: &GlobalWindowData, running: &Running<'_>) {
+    fn take_in(&mut self, data: &Round, running: &Running<'_>) {
         for node in data.all_nodes.iter().filter(|node| node.node_id != data.reference) {
             if !node.reachable || data.clock_disturbed(node.node_id) {
                 self.unusable += 1;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_files::{continuations, segments};
 use probe_sync_formats::Error;
 use probe_sync_formats::model::{ClockPair, Picoseconds};
-use probe_sync_lines::{Break, ClockEvent, SMOOTHED_OFFSETS, StepRecord};
+use probe_sync_lines::{ClockBreak, ClockEvent, SMOOTHED_OFFSETS, StepRecord};
 use probe_sync_time::NodeId;
 use serde::Deserialize;
 
@@ -154,7 +154,7 @@ struct WindowLine {
 #[derive(Default, Deserialize)]
 struct WatchPart {
     #[serde(default)]
-    breaks: Vec<Break>,
+    breaks: Vec<ClockBreak>,
 }
 
 fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {

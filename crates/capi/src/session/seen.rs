@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use probe_sync::{Error, Progress, SessionHandle};
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_lines::{GlobalWindowData, NodeEstimate};
+use probe_sync_lines::{NodeEstimate, Round};
 
 use super::{Stage, ps_session};
 use crate::clock::milliseconds;
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn ps_session_wait_rounds(session: *const ps_session, roun
     guard(|| {
         // SAFETY: the rule of the crate.
         let session = unsafe { borrowed(session, "session") }?;
-        let enough = |round: &Arc<GlobalWindowData>| round.round_id.0 + 1 >= rounds;
+        let enough = |round: &Arc<Round>| round.round_id.0 + 1 >= rounds;
         session.wait(&format!("round {rounds}"), timeout_ms, |handle, slice| {
             let seen = handle.round();
             match seen.filter(enough) {
@@ -227,8 +227,8 @@ impl ps_session {
     }
 }
 
-impl From<&GlobalWindowData> for ps_round {
-    fn from(round: &GlobalWindowData) -> Self {
+impl From<&Round> for ps_round {
+    fn from(round: &Round) -> Self {
         Self {
             round_id: round.round_id.0,
             window_start_ns: round.window_start.as_ns(),

@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use probe_sync::collective::{Collective, Deadline, Frames, random_bytes};
 use probe_sync::{Observer, RunReport, Started};
-use probe_sync_lines::{GlobalWindowData, NodeWindowData};
+use probe_sync_lines::{NodeWindow, Round};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -167,7 +167,7 @@ fn last_fits(windows: &Path) -> anyhow::Result<Vec<EdgeSeen>> {
     for entry in fs::read_dir(windows).into_iter().flatten().flatten() {
         let text = fs::read_to_string(entry.path()).with_context(|| format!("reading {}", entry.path().display()))?;
         for line in text.lines() {
-            let window: NodeWindowData =
+            let window: NodeWindow =
                 serde_json::from_str(line).with_context(|| format!("reading {}", entry.path().display()))?;
             for edge in &window.edges {
                 let fit = EdgeSeen::of(edge);
@@ -207,7 +207,7 @@ struct Silent;
 
 impl Observer for Silent {
     fn started(&mut self, _: &Started<'_>) {}
-    fn round(&mut self, _: &GlobalWindowData, _: Duration) {}
+    fn round(&mut self, _: &Round, _: Duration) {}
 }
 
 /// How long rank 0 waits for the statements of the others; examining a host takes a second.

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use probe_sync::report::{DirectionPackets, RunReport};
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_sys::doctor::{Fact, Level, TimeSync, examine};
 use probe_sync_time::NodeId;
 use schemars::JsonSchema;
@@ -91,7 +91,7 @@ impl HostState {
 }
 
 impl EdgeSeen {
-    pub fn of(edge: &EdgeAlphaBeta) -> Self {
+    pub fn of(edge: &EdgeFit) -> Self {
         Self { src: edge.src_node_id, dst: edge.dst_node_id, theta_ns: edge.beta, delay_ns: edge.margin_ns }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use probe_sync_formats::words::counted;
-use probe_sync_lines::{GlobalWindowData, NodeEstimate};
+use probe_sync_lines::{NodeEstimate, Round};
 
 use console::{Term, truncate_str};
 use indicatif::ProgressBar;
@@ -54,7 +54,7 @@ impl Observer for RunProgress {
         self.bar = draws().then(|| draw(ProgressBar::new_spinner(), style("{msg}\n{spinner} {elapsed_precise}")));
     }
 
-    fn round(&mut self, round: &GlobalWindowData, latency: Duration) {
+    fn round(&mut self, round: &Round, latency: Duration) {
         let (widths, happened) = (Widths::of(round), happened(round));
         let line = line(round, &widths, latency);
         match &self.bar {
@@ -86,7 +86,7 @@ impl Observer for RunProgress {
 impl RunProgress {
     /// The table of the least certain nodes, as many as fit the terminal, and the line of the
     /// round. No line is wider than the terminal: wrapped lines cannot be redrawn.
-    fn drawn(&self, round: &GlobalWindowData, line: &str) -> String {
+    fn drawn(&self, round: &Round, line: &str) -> String {
         let (rows, columns) = Term::stderr().size();
         let others = round.all_nodes.iter().filter(|node| node.node_id != round.reference);
         let standing = others.map(|node| {
@@ -115,7 +115,7 @@ struct Widths {
 }
 
 impl Widths {
-    fn of(round: &GlobalWindowData) -> Self {
+    fn of(round: &Round) -> Self {
         let others = || round.all_nodes.iter().filter(|node| node.node_id != round.reference);
         let width = |node: &NodeEstimate| node.sigma_ns * SIGMAS_95;
         Self { nodes: others().count(), reached: others().filter(|node| node.reachable).map(width).collect() }
@@ -160,7 +160,7 @@ fn stamps(of_nodes: &[StampSource]) -> String {
     all.join(", ")
 }
 
-fn line(round: &GlobalWindowData, widths: &Widths, latency: Duration) -> String {
+fn line(round: &Round, widths: &Widths, latency: Duration) -> String {
     let text = match (widths.median(), widths.worst()) {
         (Some(median), Some(worst)) => format!("±95 % median {} worst {}", unsigned(median), unsigned(worst)),
         _ => "no node reached".to_owned(),
@@ -175,7 +175,7 @@ fn line(round: &GlobalWindowData, widths: &Widths, latency: Duration) -> String 
 }
 
 /// Excluded edges and disturbed clocks.
-fn happened(round: &GlobalWindowData) -> String {
+fn happened(round: &Round) -> String {
     let mut text = String::new();
     for (edge, reason) in round.excluded_edges.iter().take(MAX_NAMED) {
         text.push_str(&format!("; ignored edge {edge}: {reason}"));

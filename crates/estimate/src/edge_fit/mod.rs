@@ -1,7 +1,7 @@
 //! The line of one edge over one window, `theta(x) = alpha·x + beta`, with covariance and hard
 //! bounds.
 //!
-//! The exchanges of an edge and window become an [`EdgeAlphaBeta`], which goes to the master.
+//! The exchanges of an edge and window become an [`EdgeFit`], which goes to the master.
 //! Forward packets (x, u) satisfy u ≥ θ(x), reverse packets (x, l) satisfy l ≤ θ(x) (see
 //! `probe_sync_time::Exchange`). Software stamps satisfy this exactly: the transmit stamp is taken
 //! before the packet enters the wire and the receive stamp after it leaves.
@@ -52,7 +52,7 @@ mod packets;
 mod spread;
 pub mod svm;
 
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 
 use self::band::Band;
 use self::hull::{Envelope, Gap};
@@ -87,15 +87,12 @@ use self::spread::{Constraints, Spread, points};
 /// assert!((line.margin_ns - 200.0).abs() < 1.0, "half of the round trip");
 /// assert!(line.bound_lo_ns <= 800.0 && line.bound_hi_ns >= 1200.0, "asymmetry can hide no more than the delay");
 /// ```
-pub fn fit(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<EdgeAlphaBeta> {
+pub fn fit(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<EdgeFit> {
     fit_with_diagnostics(window, options).map(|(line, _)| line)
 }
 
 /// Fits like [`fit`], and returns diagnostics of what was skipped.
-pub(crate) fn fit_with_diagnostics(
-    window: &EdgeWindow<'_>,
-    options: &FitOptions,
-) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
+pub(crate) fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<(EdgeFit, FitDiagnostics)> {
     let mut packets = Packets::new(window, options)?;
     let limit = options.max_skew;
     let allowance = allowance(options.stamp_noise.of(packets.stamp)) + window.conversion_allowance();
@@ -136,7 +133,7 @@ pub(crate) fn fit_with_diagnostics(
     covariance[0] += (line.intercept - hull_line.intercept).powi(2);
     covariance[2] += (line.slope - hull_line.slope).powi(2);
 
-    let fitted = EdgeAlphaBeta {
+    let fitted = EdgeFit {
         src_node_id: window.edge.src,
         dst_node_id: window.edge.dst,
         midpoint: window.midpoint,

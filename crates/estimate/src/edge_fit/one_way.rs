@@ -24,7 +24,7 @@
 //! wrong stamp looks like a fast packet, so a packet that contradicts the others makes the fit
 //! infeasible.
 
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::{Edge, StampSource, System, Timestamp};
 
 use super::band::Band;
@@ -61,7 +61,7 @@ pub struct PacketWindow<'a> {
 /// options is ignored; choose a wide `max_skew` (packets of a tenth of a second may leave the rate
 /// uncertain by a thousandth), because it is a bound too. `pairs_count` is the number of packets in
 /// the direction that has fewer, and `purity` is 0, because there are no pairs.
-pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
+pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(EdgeFit, FitDiagnostics)> {
     let limit = options.max_skew;
     let noise_ns = options.stamp_noise.of(window.stamp);
     let allowance = allowance(noise_ns);
@@ -74,7 +74,7 @@ pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(E
     let (intercepts, slopes) = bounds.unwrap_or(([f64::NEG_INFINITY, f64::INFINITY], [-limit, limit]));
     let beta = base as f64 + line.intercept;
     let quantum = options.tick_ns.max(beta.abs().next_up() - beta.abs()).max(noise_ns);
-    let fitted = EdgeAlphaBeta {
+    let fitted = EdgeFit {
         src_node_id: window.edge.src,
         dst_node_id: window.edge.dst,
         midpoint: window.midpoint,

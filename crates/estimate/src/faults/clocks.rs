@@ -23,7 +23,7 @@
 //! It cannot tell two nodes apart. If only one node is measured, it names the node whose watch saw
 //! the change, or else either of the two.
 
-use probe_sync_lines::{Break, Culprit, Fault, FaultKind, Verdict};
+use probe_sync_lines::{ClockBreak, Culprit, Fault, FaultKind, Findings};
 use probe_sync_time::{NodeId, RoundId};
 
 use super::comparison::{Comparison, Innovation, is_beyond, is_most, shared};
@@ -59,7 +59,7 @@ impl Clocks {
         view: &RoundView<'_>,
         heard: &Heard,
         broken: &[bool],
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) -> Comparison {
         self.tracks.resize(view.nodes.len(), Track::default());
         self.events.take_in(view);
@@ -69,7 +69,7 @@ impl Clocks {
         }
         let measured = measured(view, heard, &broken);
         let alone = measured.iter().flatten().count() == 1;
-        self.judge_beginnings(view, &measured, alone, verdict);
+        self.judge_beginnings(view, &measured, alone, findings);
         let now_ns = view.reference_midpoint.as_ns();
         let scales = [self.scales[0].value(), self.scales[1].value()];
         let tracks = || self.tracks.iter().zip(&measured);
@@ -127,7 +127,7 @@ impl Clocks {
         view: &RoundView<'_>,
         measured: &[Option<Measured>],
         alone: bool,
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) {
         let at_ns = view.reference_midpoint.as_ns();
         let first = |(node, track): (usize, &Track)| {
@@ -144,12 +144,12 @@ impl Clocks {
         let alike = most(count(&|jump| !odd(jump.unexplained_ns - middle, jump)));
         let reference = alike && most(count(&|jump| far(middle, jump)));
         if let Some((_, jump)) = jumps.first().filter(|_| reference) {
-            Change::step(-middle, jump.second.round).of_reference(view.reference, self.tracks.len(), verdict);
+            Change::step(-middle, jump.second.round).of_reference(view.reference, self.tracks.len(), findings);
         }
         for (node, jump) in &jumps {
             let own = jump.unexplained_ns - if alike { middle } else { 0.0 };
             if far(own, jump) {
-                self.name(view, alone, *node, Change::step(own, jump.second.round), verdict);
+                self.name(view, alone, *node, Change::step(own, jump.second.round), findings);
             }
             // Whatever it was, the first window says nothing of the others.
             if reference || odd(jump.unexplained_ns, jump) {
@@ -163,7 +163,7 @@ impl Clocks {
 
     /// Reports a change of a node relative to the reference. If there is only one node, only the
     /// clock watches of both can tell which of them changed.
-    fn name(&self, view: &RoundView<'_>, alone: bool, node: usize, change: Change, verdict: &mut Verdict) {
+    fn name(&self, view: &RoundView<'_>, alone: bool, node: usize, change: Change, findings: &mut Findings) {
         let (node, reference) = (NodeId(node as u32), view.reference);
         // A watch may have seen it in the round before packets showed it.
         let since = RoundId(change.since.0.saturating_sub(1));
@@ -172,10 +172,10 @@ impl Clocks {
             (0..2).any(|k| is_same(off[k], seen[k]))
         };
         match (saw(node, change.off), saw(reference, change.reversed().off)) {
-            (true, false) => change.of_node(node, verdict),
-            _ if !alone => change.of_node(node, verdict),
-            (false, true) => change.reversed().of_reference(reference, self.tracks.len(), verdict),
-            _ => change.of_either(node, reference, verdict),
+            (true, false) => change.of_node(node, findings),
+            _ if !alone => change.of_node(node, findings),
+            (false, true) => change.reversed().of_reference(reference, self.tracks.len(), findings),
+            _ => change.of_either(node, reference, findings),
         }
     }
 
@@ -186,9 +186,9 @@ impl Clocks {
         compared: &Comparison,
         inconsistencies: &Inconsistencies,
         lossy: &[bool],
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) {
-        let settled = self.judge_reference(view, compared, inconsistencies, verdict);
+        let settled = self.judge_reference(view, compared, inconsistencies, findings);
         let judged: Vec<Innovation> = compared.innovations.iter().flatten().filter(|i| i.judged).copied().collect();
         let off = judged.iter().filter(|i| i.less(compared.shared).is_off()).count();
         let wild = judged.len() >= WILD_MIN && 2 * off > judged.len();
@@ -196,14 +196,14 @@ impl Clocks {
         for node in (0..self.tracks.len()).filter(|node| *node != view.reference.index()) {
             let fell_ns = std::mem::replace(&mut self.tracks[node].fell_ns, inconsistencies.fell_ns[node]);
             if compared.broken[node] {
-                self.suspect_broken(view, node, verdict);
+                self.suspect_broken(view, node, findings);
                 continue;
             }
             let Some(measured) = compared.measured[node] else { continue };
             if inconsistencies.nodes[node] {
                 // What it says depends on the peer: begin anew when that stops.
                 self.tracks[node] = Track::default();
-                verdict.invalid.push(NodeId(node as u32));
+                findings.invalid.push(NodeId(node as u32));
                 continue;
             }
             let innovation = compared.innovations[node].map(|innovation| innovation.less(compared.shared));
@@ -211,9 +211,9 @@ impl Clocks {
             let surely_off = innovation.filter(|innovation| innovation.judged && !wild && innovation.is_off());
             if let Some(innovation) = surely_off {
                 let jumped = jumped || self.tracks[node].jumped;
-                self.judge_node(view, node, &innovation, jumped, compared, inconsistencies, lossy, verdict);
+                self.judge_node(view, node, &innovation, jumped, compared, inconsistencies, lossy, findings);
             } else {
-                self.clear(view, node, compared.alone, verdict);
+                self.clear(view, node, compared.alone, findings);
                 self.learn(compared, node);
                 if settled && self.tracks[node].take_in(view, &measured) {
                     taken.push(node);
@@ -223,7 +223,7 @@ impl Clocks {
             track.jumped = jumped;
             track.recent.take_in(Window { round: view.round, at_ns: view.reference_midpoint.as_ns(), measured });
         }
-        self.judge_onsets(view, &taken, judged.len(), compared, verdict);
+        self.judge_onsets(view, &taken, judged.len(), compared, findings);
     }
 
     /// Updates the scales from deviations; what the reference did to all nodes is not noise of a
@@ -235,11 +235,11 @@ impl Clocks {
     }
 
     /// Records a suspicion if the node's own window, or its watch, proves a step.
-    fn suspect_broken(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
+    fn suspect_broken(&mut self, view: &RoundView<'_>, node: usize, findings: &mut Findings) {
         let suspicion = self.tracks[node].suspicion.get_or_insert(Suspicion::broken(view));
         (suspicion.broken, suspicion.jumped) = (true, true);
-        verdict.invalid.push(NodeId(node as u32));
-        self.forget_young(view, node, verdict);
+        findings.invalid.push(NodeId(node as u32));
+        self.forget_young(view, node, findings);
     }
 
     /// Reports rate changes that only several rounds together show. If most nodes agree, the
@@ -250,20 +250,20 @@ impl Clocks {
         taken: &[usize],
         judged: usize,
         compared: &Comparison,
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) {
         let deviations = ONSET_DEVIATIONS * self.scales[0].value().max(self.scales[1].value());
         let shared = SharedOnsets::of(&taken.iter().map(|node| &self.tracks[*node].onsets));
         let anew: Vec<usize> = if let Some(onset) = shared.surest(deviations) {
             let change = Change::rate(-onset.ns_per_s, onset.since);
-            change.of_reference(view.reference, self.tracks.len(), verdict);
+            change.of_reference(view.reference, self.tracks.len(), findings);
             taken.to_vec()
         } else {
             let own = |node: &usize| Some((*node, self.tracks[*node].onsets.surest(deviations, &shared)?));
             let onsets: Vec<_> = taken.iter().filter_map(own).collect();
             if onsets.len() < 2 || 2 * onsets.len() <= judged {
                 for (node, onset) in &onsets {
-                    self.name(view, compared.alone, *node, Change::rate(onset.ns_per_s, onset.since), verdict);
+                    self.name(view, compared.alone, *node, Change::rate(onset.ns_per_s, onset.since), findings);
                 }
             }
             onsets.iter().map(|(node, _)| *node).collect()
@@ -283,7 +283,7 @@ impl Clocks {
         view: &RoundView<'_>,
         compared: &Comparison,
         inconsistencies: &Inconsistencies,
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) -> bool {
         let reference = view.reference;
         let judged = compared.innovations.iter().zip(&compared.jumps).filter(|(i, _)| i.is_some_and(|i| i.judged));
@@ -294,8 +294,8 @@ impl Clocks {
         if compared.broken.get(reference.index()) == Some(&true) {
             let suspicion = self.reference.get_or_insert(Suspicion::broken(view));
             (suspicion.broken, suspicion.jumped) = (true, true);
-            verdict.invalid.push(reference);
-            self.forget_all_young(view, verdict);
+            findings.invalid.push(reference);
+            self.forget_all_young(view, findings);
             return false;
         }
         match (compared.common, self.reference) {
@@ -306,7 +306,7 @@ impl Clocks {
                 let back = judged.peek().is_some() && !(compared.alone && judged.any(Innovation::is_off));
                 if let Some(suspicion) = suspicion.filter(|suspicion| suspicion.broken && back) {
                     let culprit = Culprit::Node(reference);
-                    verdict.faults.push(Fault::new(FaultKind::Glitch, culprit, 0.0, suspicion.since));
+                    findings.faults.push(Fault::new(FaultKind::Glitch, culprit, 0.0, suspicion.since));
                 }
                 self.reference = None;
                 true
@@ -315,12 +315,12 @@ impl Clocks {
                 self.reference = Some(Suspicion { jumped, broken: false, ..Suspicion::broken(view) });
                 let far = |i: &Innovation| Innovation { off: common, ..*i }.is_far_off();
                 if jumped && compared.innovations.iter().flatten().any(far) {
-                    verdict.invalid.push(reference);
+                    findings.invalid.push(reference);
                 }
                 false
             }
             (Some(common), Some(suspicion)) => {
-                self.name_reference(view, compared, common, suspicion, jumped, verdict);
+                self.name_reference(view, compared, common, suspicion, jumped, findings);
                 true
             }
         }
@@ -335,7 +335,7 @@ impl Clocks {
         common: [f64; 2],
         suspicion: Suspicion,
         jumped: bool,
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) {
         self.reference = None;
         let limits = compared.innovations.iter().flatten().map(|i| i.limit[1]);
@@ -351,7 +351,7 @@ impl Clocks {
         }
         if common[1].abs() > rate_limit || rate_limit == f64::INFINITY {
             let change = Change { kind: FaultKind::Step, off: common, rate_limit, since }.reversed();
-            change.of_reference(view.reference, self.tracks.len(), verdict);
+            change.of_reference(view.reference, self.tracks.len(), findings);
         }
         for track in &mut self.tracks {
             // Windows of before it go on as if the reference had always run as it does now.
@@ -373,7 +373,7 @@ impl Clocks {
         compared: &Comparison,
         inconsistencies: &Inconsistencies,
         lossy: &[bool],
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) {
         let track = &mut self.tracks[node];
         let id = NodeId(node as u32);
@@ -382,7 +382,7 @@ impl Clocks {
         let Some(suspicion) = track.suspicion.or(back.then_some(fresh)) else {
             track.suspicion = Some(fresh);
             if jumped && innovation.is_far_off() {
-                verdict.invalid.push(id);
+                findings.invalid.push(id);
             }
             return;
         };
@@ -393,13 +393,13 @@ impl Clocks {
         let limit = (0.5 * innovation.limit[1]).max(RATE_JUMP_NS_PER_S);
         let rate_limit = if jumped { f64::INFINITY } else { limit };
         // Where neither jumped nor changed by much, rates of which none was much took it there.
-        let faults = verdict.faults.len();
+        let faults = findings.faults.len();
         if jumped || innovation.off[1].abs() > rate_limit {
             let change = Change { kind, off: innovation.off, rate_limit, since: suspicion.since };
-            self.name(view, compared.alone && !restarted, node, change, verdict);
+            self.name(view, compared.alone && !restarted, node, change, findings);
         }
         if inconsistencies.explained[node] {
-            verdict.faults.truncate(faults);
+            findings.faults.truncate(faults);
         }
         // After a jump nothing before it explains anything.
         let track = &mut self.tracks[node];
@@ -412,21 +412,21 @@ impl Clocks {
 
     /// Discards a history too short to be judged after a broken window; only what the node itself
     /// saw is known.
-    fn forget_young(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
+    fn forget_young(&mut self, view: &RoundView<'_>, node: usize, findings: &mut Findings) {
         let track = &mut self.tracks[node];
         if track.filter.is_none_or(|filter| filter.updates >= UPDATES_MIN) {
             return;
         }
         *track = Track::default();
         let id = NodeId(node as u32);
-        verdict.breaks.push(Break { node: id, round: view.round });
+        findings.breaks.push(ClockBreak { node: id, round: view.round });
         if let Some((_, event)) = view.clock_events.iter().find(|(of, event)| *of == id && event.step_ns != 0) {
-            verdict.faults.push(Fault::new(FaultKind::Step, Culprit::Node(id), event.step_ns as f64, view.round));
+            findings.faults.push(Fault::new(FaultKind::Step, Culprit::Node(id), event.step_ns as f64, view.round));
         }
     }
 
     /// Discards all short histories after a step of the reference.
-    fn forget_all_young(&mut self, view: &RoundView<'_>, verdict: &mut Verdict) {
+    fn forget_all_young(&mut self, view: &RoundView<'_>, findings: &mut Findings) {
         let mut known = self.tracks.iter().filter_map(|track| track.filter).peekable();
         if known.peek().is_none() || known.any(|filter| filter.updates >= UPDATES_MIN) {
             return;
@@ -434,22 +434,22 @@ impl Clocks {
         self.tracks.fill(Track::default());
         self.reference = None;
         let [step_ns, _] = self.events.since(view.reference, view.round);
-        let faults = verdict.faults.len();
-        Change::step(step_ns, view.round).of_reference(view.reference, self.tracks.len(), verdict);
+        let faults = findings.faults.len();
+        Change::step(step_ns, view.round).of_reference(view.reference, self.tracks.len(), findings);
         if step_ns == 0.0 {
-            verdict.faults.truncate(faults);
+            findings.faults.truncate(faults);
         }
     }
 
     /// Clears the suspicion of a node that is at its prediction.
-    fn clear(&mut self, view: &RoundView<'_>, node: usize, alone: bool, verdict: &mut Verdict) {
+    fn clear(&mut self, view: &RoundView<'_>, node: usize, alone: bool, findings: &mut Findings) {
         let track = &mut self.tracks[node];
         let suspicion = track.suspicion.take().filter(|suspicion| suspicion.broken && suspicion.since < view.round);
         if let Some(suspicion) = suspicion.filter(|_| track.filter.is_some_and(|f| f.updates >= UPDATES_MIN)) {
             let node = NodeId(node as u32);
             let seen = self.events.since(node, suspicion.since) != [0.0; 2];
             let culprit = if alone && !seen { either(node, view.reference) } else { Culprit::Node(node) };
-            verdict.faults.push(Fault::new(FaultKind::Glitch, culprit, 0.0, suspicion.since));
+            findings.faults.push(Fault::new(FaultKind::Glitch, culprit, 0.0, suspicion.since));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! fall common to all other nodes is subtracted. Example: the edges of node 5 fall by 5 µs and
 //! those between all others by 1 µs ± 0.1, so node 5's fall counts as 4 µs less 0.3.
 
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::Edge;
 
 use super::view::RoundView;
@@ -21,7 +21,7 @@ pub(super) struct Falls {
 impl Falls {
     /// Computes the falls; `least_ns` returns the smallest margin of an edge so far, 0 if unknown.
     pub(super) fn of(view: &RoundView<'_>, least_ns: impl Fn(Edge) -> f64) -> Self {
-        let fall = |edge: &EdgeAlphaBeta| {
+        let fall = |edge: &EdgeFit| {
             let least = least_ns(edge.edge());
             let told = edge.pairs_count >= PAIRS_MIN && least > 0.0 && edge.margin_ns.is_finite();
             told.then_some((ends(edge.edge()), least - edge.margin_ns))

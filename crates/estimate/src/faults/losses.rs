@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_lines::{Culprit, Fault, FaultKind, Verdict};
+use probe_sync_lines::{Culprit, Fault, FaultKind, Findings};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use super::membership::Heard;
@@ -50,7 +50,7 @@ type Surplus = BTreeMap<(NodeId, NodeId), u64>;
 
 impl Losses {
     /// Returns the nodes that lost most of their exchanges in this round.
-    pub(super) fn observe(&mut self, view: &RoundView<'_>, heard: &Heard, verdict: &mut Verdict) -> Vec<bool> {
+    pub(super) fn observe(&mut self, view: &RoundView<'_>, heard: &Heard, findings: &mut Findings) -> Vec<bool> {
         // Who is not heard has fallen silent, and is named for that.
         let present = |direction: &(NodeId, NodeId)| {
             [direction.0, direction.1].iter().all(|node| heard.now.get(node.index()) == Some(&true))
@@ -63,13 +63,13 @@ impl Losses {
             for (direction, more) in &self.surplus {
                 last.entry(*direction).and_modify(|[_, lost]| *lost = (*lost - *more as f64).max(0.0));
             }
-            self.judge(view, round, &last, verdict);
+            self.judge(view, round, &last, findings);
         }
         hard_hit(view)
     }
 
     /// Judges a round once the next one is known.
-    fn judge(&mut self, view: &RoundView<'_>, round: RoundId, shares: &Shares, verdict: &mut Verdict) {
+    fn judge(&mut self, view: &RoundView<'_>, round: RoundId, shares: &Shares, findings: &mut Findings) {
         let before = std::mem::take(&mut self.lossy);
         for (direction, [sent, lost]) in shares {
             let share = lost / sent.max(1.0);
@@ -91,18 +91,18 @@ impl Losses {
         let sure: Vec<(NodeId, NodeId)> =
             self.lossy.iter().filter(|(_, lossy)| !lossy.named && lossy.since < round).map(|(d, _)| *d).collect();
         if !sure.is_empty() {
-            self.name(view, shares, &sure, verdict);
+            self.name(view, shares, &sure, findings);
         }
     }
 
     /// Reports newly certain losses, at the widest extent that applies.
-    fn name(&mut self, view: &RoundView<'_>, shares: &Shares, sure: &[(NodeId, NodeId)], verdict: &mut Verdict) {
+    fn name(&mut self, view: &RoundView<'_>, shares: &Shares, sure: &[(NodeId, NodeId)], findings: &mut Findings) {
         let mean = |of: &[(NodeId, NodeId)], lossy: &BTreeMap<_, Lossy>| {
             let known: Vec<f64> = of.iter().filter_map(|d| lossy.get(d)).map(|lossy: &Lossy| lossy.share).collect();
             known.iter().sum::<f64>() / known.len().max(1) as f64
         };
         let since = sure.iter().filter_map(|d| self.lossy.get(d)).map(|lossy| lossy.since).min().unwrap_or(view.round);
-        let mut say = |kind, culprit, size| verdict.faults.push(Fault::new(kind, culprit, size, since));
+        let mut say = |kind, culprit, size| findings.faults.push(Fault::new(kind, culprit, size, since));
         let known = |d: &(NodeId, NodeId)| self.said_nodes.contains(&d.0) || self.said_nodes.contains(&d.1);
         let mut left: Vec<(NodeId, NodeId)> =
             sure.iter().filter(|d| !self.said_everyone && !known(d)).copied().collect();

@@ -10,7 +10,7 @@
 //!
 //! It cannot tell a dead node from a dead link to its only peer.
 
-use probe_sync_lines::{Culprit, Fault, FaultKind, Verdict};
+use probe_sync_lines::{Culprit, Fault, FaultKind, Findings};
 use probe_sync_time::{NodeId, RoundId};
 
 use super::view::RoundView;
@@ -43,7 +43,7 @@ pub(super) struct Heard {
 }
 
 impl Membership {
-    pub(super) fn observe(&mut self, view: &RoundView<'_>, verdict: &mut Verdict) -> Heard {
+    pub(super) fn observe(&mut self, view: &RoundView<'_>, findings: &mut Findings) -> Heard {
         let count = view.nodes.len();
         self.nodes.resize(count, Seen::default());
         let part = connected(view);
@@ -64,7 +64,7 @@ impl Membership {
                         returned.push(node);
                     } else if named {
                         let missed = heard.missed[node] as f64;
-                        verdict.faults.push(fault(FaultKind::JoinedLate, &[node], missed, view.round));
+                        findings.faults.push(fault(FaultKind::JoinedLate, &[node], missed, view.round));
                     }
                 }
                 (false, missing) => {
@@ -78,9 +78,9 @@ impl Membership {
             }
             seen.ever |= heard.now[node];
         }
-        name_lost(&part, home, &lost, verdict);
+        name_lost(&part, home, &lost, findings);
         if !returned.is_empty() {
-            verdict.faults.push(fault(FaultKind::Rejoined, &returned, returned.len() as f64, view.round));
+            findings.faults.push(fault(FaultKind::Rejoined, &returned, returned.len() as f64, view.round));
         }
         heard
     }
@@ -88,7 +88,7 @@ impl Membership {
 
 /// Reports one fault for each part that was cut off, or for the reference's own part if that is the
 /// smaller one.
-fn name_lost(part: &[usize], home: usize, lost: &[(usize, RoundId)], verdict: &mut Verdict) {
+fn name_lost(part: &[usize], home: usize, lost: &[(usize, RoundId)], findings: &mut Findings) {
     let at_home: Vec<usize> = (0..part.len()).filter(|node| part[*node] == home).collect();
     let mut left = lost.to_vec();
     while let Some(&(first, since)) = left.first() {
@@ -98,7 +98,7 @@ fn name_lost(part: &[usize], home: usize, lost: &[(usize, RoundId)], verdict: &m
         let together: Vec<usize> = together.into_iter().map(|(node, _)| node).collect();
         let named = if together.len() > at_home.len() { &at_home } else { &together };
         let kind = if named.len() > 1 { FaultKind::Partition } else { FaultKind::Silent };
-        verdict.faults.push(fault(kind, named, named.len() as f64, since));
+        findings.faults.push(fault(kind, named, named.len() as f64, since));
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! This runs after `graph` has solved a round, before the smoother and the files. `graph` keeps a
 //! fault from affecting other nodes within its round; [`Watch`] compares the round with earlier
-//! ones. Its [`Verdict`] contains the events for people ([`Fault`]), the clocks that do not
+//! ones. Its [`Findings`] contains the events for people ([`Fault`]), the clocks that do not
 //! continue ([`Break`]) and the edges and rounds without information for the smoother, and, for
 //! every consumer, the nodes whose estimate of this round must not be used.
 //!
@@ -48,7 +48,7 @@ mod scale;
 mod track;
 mod view;
 
-use probe_sync_lines::{Culprit, EdgeAlphaBeta, FaultKind, Verdict};
+use probe_sync_lines::{Culprit, EdgeFit, FaultKind, Findings};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use self::clocks::Clocks;
@@ -62,10 +62,10 @@ pub use self::view::{DirectionCount, RoundView};
 /// ```
 /// use probe_sync_estimate::faults::{RoundView, Watch};
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
-/// # use probe_sync_lines::{Culprit, EdgeAlphaBeta, FaultKind, Verdict};
+/// # use probe_sync_lines::{Culprit, EdgeFit, FaultKind, Findings};
 /// # use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
-/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
-/// #     EdgeAlphaBeta {
+/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeFit {
+/// #     EdgeFit {
 /// #         src_node_id: NodeId(0),
 /// #         dst_node_id: NodeId(1),
 /// #         midpoint: Timestamp::from_ns(midpoint_ns),
@@ -94,7 +94,7 @@ pub use self::view::{DirectionCount, RoundView};
 ///     let reference_midpoint = Timestamp::from_ns(midpoint_ns);
 ///     let input = GraphInput { nodes: 2, reference: NodeId(0), reference_midpoint, edges: &edges };
 ///     let solution = solve(&input, &GraphOptions::default())?;
-///     let verdict = watch.observe(&RoundView {
+///     let findings = watch.observe(&RoundView {
 ///         round: RoundId(round as u64),
 ///         reference: NodeId(0),
 ///         reference_midpoint,
@@ -106,7 +106,7 @@ pub use self::view::{DirectionCount, RoundView};
 ///         unfitted: &[],
 ///         directions: &[],
 ///     });
-///     named.extend(verdict.faults.iter().map(ToString::to_string));
+///     named.extend(findings.faults.iter().map(ToString::to_string));
 /// }
 /// // With a third node it would say whose; with two only their own watches can.
 /// let expected = "round 5: the clocks of nodes 0 and 1 stepped apart by 10.000 ms; it is unclear which of the two changed";
@@ -123,35 +123,35 @@ pub struct Watch {
 
 impl Watch {
     /// Judges the next round.
-    pub fn observe(&mut self, view: &RoundView<'_>) -> Verdict {
-        let mut verdict = Verdict::default();
-        let heard = self.membership.observe(view, &mut verdict);
-        let lossy = self.losses.observe(view, &heard, &mut verdict);
+    pub fn observe(&mut self, view: &RoundView<'_>) -> Findings {
+        let mut findings = Findings::default();
+        let heard = self.membership.observe(view, &mut findings);
+        let lossy = self.losses.observe(view, &heard, &mut findings);
         let broken = paths::broken_nodes(view);
-        let compared = self.clocks.compare(view, &heard, &broken, &mut verdict);
-        let inconsistencies = self.paths.observe(view, &compared, &mut verdict);
-        self.clocks.judge(view, &compared, &inconsistencies, &lossy, &mut verdict);
-        leave_out(view, &inconsistencies, &mut verdict);
-        for fault in &mut verdict.faults {
+        let compared = self.clocks.compare(view, &heard, &broken, &mut findings);
+        let inconsistencies = self.paths.observe(view, &compared, &mut findings);
+        self.clocks.judge(view, &compared, &inconsistencies, &lossy, &mut findings);
+        leave_out(view, &inconsistencies, &mut findings);
+        for fault in &mut findings.faults {
             fault.round = view.round;
         }
-        verdict
+        findings
     }
 }
 
 /// Lists this round's useless edges, and the edges of clocks with a break in the rounds in which
 /// they broke.
-fn leave_out(view: &RoundView<'_>, inconsistencies: &Inconsistencies, verdict: &mut Verdict) {
+fn leave_out(view: &RoundView<'_>, inconsistencies: &Inconsistencies, findings: &mut Findings) {
     let now = view.round;
     let touches = |edge: Edge, nodes: &[NodeId]| nodes.contains(&edge.src) || nodes.contains(&edge.dst);
-    let all = || view.edges.iter().map(EdgeAlphaBeta::edge);
+    let all = || view.edges.iter().map(EdgeFit::edge);
     // A reference that is invalid takes nobody else's edges with it.
     let mut left: Vec<(RoundId, Edge)> =
-        all().filter(|edge| touches(*edge, &verdict.invalid)).map(|e| (now, e)).collect();
+        all().filter(|edge| touches(*edge, &findings.invalid)).map(|e| (now, e)).collect();
     left.extend(view.excluded.iter().map(|(edge, _)| (now, *edge)));
     left.extend(inconsistencies.bad_edges.iter().map(|edge| (now, *edge)));
     let moved = [FaultKind::Step, FaultKind::Restart];
-    for fault in verdict.faults.iter().filter(|fault| moved.contains(&fault.kind)) {
+    for fault in findings.faults.iter().filter(|fault| moved.contains(&fault.kind)) {
         let nodes = match &fault.culprit {
             Culprit::Node(node) => std::slice::from_ref(node),
             Culprit::Nodes(nodes) => nodes,
@@ -161,9 +161,9 @@ fn leave_out(view: &RoundView<'_>, inconsistencies: &Inconsistencies, verdict: &
     }
     left.sort_unstable();
     left.dedup();
-    verdict.left_out = left;
-    verdict.invalid.sort_unstable();
-    verdict.invalid.dedup();
+    findings.left_out = left;
+    findings.invalid.sort_unstable();
+    findings.invalid.dedup();
 }
 
 #[cfg(test)]

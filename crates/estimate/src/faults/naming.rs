@@ -1,6 +1,6 @@
 //! Names a change of a clock, with its node and size, and reports which clocks do not continue.
 
-use probe_sync_lines::{Break, Culprit, Fault, FaultKind, Verdict};
+use probe_sync_lines::{ClockBreak, Culprit, Fault, FaultKind, Findings};
 use probe_sync_time::{NodeId, RoundId};
 
 use crate::motion::NS_PER_S_PER_PPM;
@@ -47,30 +47,30 @@ impl Change {
 
     /// Adds a fault, and a break of the `broken` nodes unless only the rate changed: offsets start
     /// over there.
-    fn add(&self, culprit: Culprit, size: f64, broken: impl Iterator<Item = NodeId>, verdict: &mut Verdict) {
+    fn add(&self, culprit: Culprit, size: f64, broken: impl Iterator<Item = NodeId>, findings: &mut Findings) {
         let (kind, _) = self.kind_and_size();
         if kind != FaultKind::RateJump {
-            verdict.breaks.extend(broken.map(|node| Break { node, round: self.since }));
+            findings.breaks.extend(broken.map(|node| ClockBreak { node, round: self.since }));
         }
-        verdict.faults.push(Fault::new(kind, culprit, size, self.since));
+        findings.faults.push(Fault::new(kind, culprit, size, self.since));
     }
 
     /// Adds the fault of a node.
-    pub(super) fn of_node(&self, node: NodeId, verdict: &mut Verdict) {
-        self.add(Culprit::Node(node), self.kind_and_size().1, std::iter::once(node), verdict);
+    pub(super) fn of_node(&self, node: NodeId, findings: &mut Findings) {
+        self.add(Culprit::Node(node), self.kind_and_size().1, std::iter::once(node), findings);
     }
 
     /// Adds a fault of the reference: relative to it, all other clocks have a break.
-    pub(super) fn of_reference(&self, reference: NodeId, nodes: usize, verdict: &mut Verdict) {
+    pub(super) fn of_reference(&self, reference: NodeId, nodes: usize, findings: &mut Findings) {
         let others = (0..nodes as u32).map(NodeId).filter(|node| *node != reference);
-        self.add(Culprit::Node(reference), self.kind_and_size().1, others, verdict);
+        self.add(Culprit::Node(reference), self.kind_and_size().1, others, findings);
     }
 
     /// Adds a fault of either a node or the reference, if it is unknown which.
-    pub(super) fn of_either(&self, node: NodeId, reference: NodeId, verdict: &mut Verdict) {
+    pub(super) fn of_either(&self, node: NodeId, reference: NodeId, findings: &mut Findings) {
         let size = self.kind_and_size().1;
         let size = if node > reference { size } else { -size };
-        self.add(either(node, reference), size, std::iter::once(node), verdict);
+        self.add(either(node, reference), size, std::iter::once(node), findings);
     }
 }
 

@@ -22,7 +22,7 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_lines::{Culprit, EdgeAlphaBeta, Fault, FaultKind, Verdict};
+use probe_sync_lines::{Culprit, EdgeFit, Fault, FaultKind, Findings};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use super::comparison::{Comparison, is_most};
@@ -100,12 +100,12 @@ pub(super) struct Inconsistencies {
 pub(super) fn broken_nodes(view: &RoundView<'_>) -> Vec<bool> {
     let mut counts = vec![[0u32; 2]; view.nodes.len()];
     let mut broken = vec![false; view.nodes.len()];
-    let inside = |edge: &&EdgeAlphaBeta| edge.src_node_id.index().max(edge.dst_node_id.index()) < view.nodes.len();
-    let ends = |edge: &EdgeAlphaBeta| [edge.src_node_id.index(), edge.dst_node_id.index()];
+    let inside = |edge: &&EdgeFit| edge.src_node_id.index().max(edge.dst_node_id.index()) < view.nodes.len();
+    let ends = |edge: &EdgeFit| [edge.src_node_id.index(), edge.dst_node_id.index()];
     let typical = median(view.edges.iter().filter(|e| e.feasible).map(|e| e.margin_ns.max(1.0)));
     // The same rule as in `graph`: off a straight line by more than a typical delay.
-    let is_broken = |edge: &EdgeAlphaBeta| !edge.feasible && -edge.margin_ns > typical;
-    let mut left: Vec<&EdgeAlphaBeta> = view.edges.iter().filter(inside).filter(|edge| is_broken(edge)).collect();
+    let is_broken = |edge: &EdgeFit| !edge.feasible && -edge.margin_ns > typical;
+    let mut left: Vec<&EdgeFit> = view.edges.iter().filter(inside).filter(|edge| is_broken(edge)).collect();
     for edge in view.edges.iter().filter(inside) {
         ends(edge).into_iter().for_each(|node| counts[node][1] += 1);
     }
@@ -129,7 +129,7 @@ impl Paths {
         &mut self,
         view: &RoundView<'_>,
         compared: &Comparison,
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) -> Inconsistencies {
         let nodes = view.nodes.len();
         let scales = [self.scales[0].value(), self.scales[1].value()];
@@ -176,8 +176,8 @@ impl Paths {
         let (nothing, bad_edges) = (vec![false; nodes], Vec::new());
         let mut found =
             Inconsistencies { nodes: nothing.clone(), explained: nothing, bad_edges, fell_ns: falls.of_nodes() };
-        self.name_margins(compared, &mut sure, &mut found, verdict);
-        self.name_residuals(nodes, &sure, &mut found, verdict);
+        self.name_margins(compared, &mut sure, &mut found, findings);
+        self.name_residuals(nodes, &sure, &mut found, findings);
         found
     }
 
@@ -210,11 +210,11 @@ impl Paths {
         compared: &Comparison,
         sure: &mut Vec<Sure>,
         found: &mut Inconsistencies,
-        verdict: &mut Verdict,
+        findings: &mut Findings,
     ) {
         let nodes = found.nodes.len();
         let all = self.degrees(nodes);
-        self.name_common_margin(nodes, sure, verdict);
+        self.name_common_margin(nodes, sure, findings);
         loop {
             let mut counts = vec![0u32; nodes];
             let margins = sure.iter().filter(|sure| sure.off.margin != 0.0 && sure.off.residual == 0.0);
@@ -230,14 +230,14 @@ impl Paths {
             let culprit = Culprit::Node(NodeId(worst as u32));
             found.explained[worst] = compared.innovations[worst].is_some_and(|i| i.off[0].abs() > 0.25 * size.abs());
             let kind = if found.explained[worst] { FaultKind::Falseticker } else { FaultKind::RouteChange };
-            verdict.faults.push(Fault::new(kind, culprit, size, since));
+            findings.faults.push(Fault::new(kind, culprit, size, since));
             *sure = others;
         }
     }
 
     /// Most margins of the network off alike, and no node has them all: the network is slower or
     /// faster, as when a load begins or ends. What is left of each edge is its own.
-    fn name_common_margin(&self, nodes: usize, sure: &mut Vec<Sure>, verdict: &mut Verdict) {
+    fn name_common_margin(&self, nodes: usize, sure: &mut Vec<Sure>, findings: &mut Findings) {
         let margins = || sure.iter().filter(|sure| sure.off.margin != 0.0 && sure.off.residual == 0.0);
         let count = margins().count();
         let touching = |node: usize| margins().filter(|sure| ends(sure.edge).contains(&node)).count();
@@ -252,14 +252,14 @@ impl Paths {
             return;
         }
         let since = margins().map(|sure| sure.off.since).min().unwrap_or_default();
-        verdict.faults.push(Fault::new(FaultKind::RouteChange, Culprit::Everyone, 2.0 * middle, since));
+        findings.faults.push(Fault::new(FaultKind::RouteChange, Culprit::Everyone, 2.0 * middle, since));
         let spread = TO_SIGMA * median(margins().map(|sure| (sure.off.margin - middle).abs()));
         let usual = (LEVEL_DEVIATIONS * spread).max(MARGIN_MIN_NS).max(0.5 * middle.abs());
         sure.retain(|sure| sure.off.residual != 0.0 || (sure.off.margin - middle).abs() > usual);
     }
 
     /// Several bad edges of a node: the node. The others: the edges.
-    fn name_residuals(&mut self, nodes: usize, sure: &[Sure], found: &mut Inconsistencies, verdict: &mut Verdict) {
+    fn name_residuals(&mut self, nodes: usize, sure: &[Sure], found: &mut Inconsistencies, findings: &mut Findings) {
         let all = self.degrees(nodes);
         let undecided = self.undecided(nodes, sure, &all);
         let sure: Vec<Sure> = sure.iter().filter(|sure| !undecided.contains(&sure.edge)).copied().collect();
@@ -287,7 +287,7 @@ impl Paths {
             let size = of_node.iter().map(|sure| sure.off.residual.abs()).fold(0.0, f64::max);
             let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or_default();
             if !of_node.is_empty() && before.get(node) != Some(&true) {
-                verdict.faults.push(Fault::new(
+                findings.faults.push(Fault::new(
                     FaultKind::Falseticker,
                     Culprit::Node(NodeId(node as u32)),
                     size,
@@ -301,7 +301,7 @@ impl Paths {
             } else {
                 (FaultKind::AsymmetricEdge, 2.0 * off.residual)
             };
-            verdict.faults.push(Fault::new(kind, Culprit::Edge(*edge), size, off.since));
+            findings.faults.push(Fault::new(kind, Culprit::Edge(*edge), size, off.since));
         }
     }
 
@@ -342,7 +342,7 @@ impl Track {
     fn look(
         &mut self,
         round: RoundId,
-        edge: &EdgeAlphaBeta,
+        edge: &EdgeFit,
         measured: [f64; 2],
         scales: [f64; 2],
         moving: bool,
@@ -434,7 +434,7 @@ impl Track {
 }
 
 /// The edge's theta at the round's instant minus that of the solution, ns.
-fn residual(view: &RoundView<'_>, edge: &EdgeAlphaBeta) -> f64 {
+fn residual(view: &RoundView<'_>, edge: &EdgeFit) -> f64 {
     let [from, to] = [edge.src_node_id, edge.dst_node_id].map(|node| State::of(&view.nodes[node.index()]));
     Equation::new(0, edge).at(i128::from(view.reference_midpoint.as_ns()), &from, &to).residual[0]
 }

@@ -1,6 +1,6 @@
 //! The watch's input for one round.
 
-use probe_sync_lines::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
+use probe_sync_lines::{ClockEvent, EdgeFit, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 
 /// Packets of one direction between two nodes during a round.
@@ -28,7 +28,7 @@ pub struct RoundView<'a> {
     /// Instant of the solution on the reference's clock.
     pub reference_midpoint: Timestamp<Reference>,
     /// The fitted edges.
-    pub edges: &'a [EdgeAlphaBeta],
+    pub edges: &'a [EdgeFit],
     /// The solution, in order of node.
     pub nodes: &'a [NodeEstimate],
     /// Nodes whose own windows are in the round, with or without exchanges.

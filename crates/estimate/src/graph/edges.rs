@@ -16,7 +16,7 @@
 //! offset_i is a belief. If the true one is up to z ns away, the bounds hold with `alpha·z` more
 //! room ([`Equation::per_offset`]).
 
-use probe_sync_lines::{EdgeAlphaBeta, NodeEstimate};
+use probe_sync_lines::{EdgeFit, NodeEstimate};
 use probe_sync_time::Edge;
 
 use super::linear::Pair;
@@ -85,7 +85,7 @@ pub(crate) struct Moved {
 }
 
 impl Equation {
-    pub(crate) fn new(index: usize, fitted: &EdgeAlphaBeta) -> Self {
+    pub(crate) fn new(index: usize, fitted: &EdgeFit) -> Self {
         let whole = fitted.beta.round();
         // An infeasible fit is worth no more than the overlap of its points.
         let overlap = if fitted.feasible { 0.0 } else { fitted.margin_ns.powi(2) };
@@ -107,7 +107,7 @@ impl Equation {
     }
 
     /// Why the edge cannot be used, if so.
-    pub(crate) fn defect(fitted: &EdgeAlphaBeta) -> Option<&'static str> {
+    pub(crate) fn defect(fitted: &EdgeFit) -> Option<&'static str> {
         let numbers = [fitted.alpha, fitted.beta, fitted.margin_ns, fitted.alpha_bounds[0], fitted.alpha_bounds[1]];
         let [a, ab, b] = fitted.covariance;
         if fitted.src_node_id == fitted.dst_node_id {

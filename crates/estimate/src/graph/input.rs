@@ -1,6 +1,6 @@
 //! A round to solve, and the assumptions the solver may make.
 
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 /// A round to be solved.
@@ -13,7 +13,7 @@ pub struct GraphInput<'a> {
     /// Midpoint M₀ of the window on the reference's clock: the instant at which the offsets hold.
     pub reference_midpoint: Timestamp<Reference>,
     /// Fitted edges, in any order; the same two nodes may be joined more than once.
-    pub edges: &'a [EdgeAlphaBeta],
+    pub edges: &'a [EdgeFit],
 }
 
 /// Assumptions of the solver.

@@ -1,7 +1,7 @@
 //! GraphCalc, which turns all edges of a round into the offset, drift, uncertainty and hard
 //! interval of every node.
 //!
-//! The master gathers every node's [`EdgeAlphaBeta`]s, calls [`solve`] once per round and
+//! The master gathers every node's [`EdgeFit`]s, calls [`solve`] once per round and
 //! broadcasts the result. `docs/graph_calc.md` contains the derivation with worked examples. In
 //! short:
 //! 1. unusable edges are left out with the reason; nodes that no chain of edges joins to the
@@ -32,7 +32,7 @@ pub mod linear;
 pub(crate) mod robust;
 mod solution;
 
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::Edge;
 
 pub use self::covariance::covariance;
@@ -46,10 +46,10 @@ use crate::Error;
 ///
 /// ```
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
-/// # use probe_sync_lines::EdgeAlphaBeta;
+/// # use probe_sync_lines::EdgeFit;
 /// # use probe_sync_time::{NodeId, StampSource, Timestamp};
-/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
-/// #     EdgeAlphaBeta {
+/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeFit {
+/// #     EdgeFit {
 /// #         src_node_id: NodeId(0),
 /// #         dst_node_id: NodeId(1),
 /// #         midpoint: Timestamp::from_ns(midpoint_ns),
@@ -116,7 +116,7 @@ fn check(input: &GraphInput<'_>) -> Result<(), Error> {
     if input.reference.index() >= input.nodes {
         return Err(Error::NoSuchReference { reference: input.reference, nodes: input.nodes });
     }
-    let outside = |edge: &&EdgeAlphaBeta| edge.src_node_id.index().max(edge.dst_node_id.index()) >= input.nodes;
+    let outside = |edge: &&EdgeFit| edge.src_node_id.index().max(edge.dst_node_id.index()) >= input.nodes;
     match input.edges.iter().find(outside) {
         Some(edge) => Err(Error::NoSuchNode { edge: edge.edge(), nodes: input.nodes }),
         None => Ok(()),

@@ -24,7 +24,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::Edge;
 
 use super::bounds::{self, Arc, Intervals};
@@ -376,7 +376,7 @@ impl Problem {
 
 /// Whether no straight line explains the packets of an edge's window, by more than the typical
 /// margin. Zero: no edge of the round fits, and all are equally good.
-fn broken(fitted: &EdgeAlphaBeta, typical_margin_ns: f64) -> bool {
+fn broken(fitted: &EdgeFit, typical_margin_ns: f64) -> bool {
     typical_margin_ns > 0.0 && !fitted.feasible && -fitted.margin_ns > typical_margin_ns
 }
 

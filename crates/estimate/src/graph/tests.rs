@@ -10,8 +10,8 @@ use super::*;
 const M0: i64 = 1_795_187_183_227_565_825;
 
 /// An edge with random error 5 ns and 0.01 ppm, margin 200 ns.
-fn edge(src: u32, dst: u32, midpoint_ns: i64, beta: f64, alpha: f64) -> EdgeAlphaBeta {
-    EdgeAlphaBeta {
+fn edge(src: u32, dst: u32, midpoint_ns: i64, beta: f64, alpha: f64) -> EdgeFit {
+    EdgeFit {
         src_node_id: NodeId(src),
         dst_node_id: NodeId(dst),
         midpoint: Timestamp::from_ns(midpoint_ns),
@@ -31,7 +31,7 @@ fn edge(src: u32, dst: u32, midpoint_ns: i64, beta: f64, alpha: f64) -> EdgeAlph
     }
 }
 
-fn solved(nodes: usize, edges: &[EdgeAlphaBeta]) -> GraphSolution {
+fn solved(nodes: usize, edges: &[EdgeFit]) -> GraphSolution {
     let input = GraphInput { nodes, reference: NodeId(0), reference_midpoint: Timestamp::from_ns(M0), edges };
     solve(&input, &GraphOptions::default()).expect("nodes exist")
 }
@@ -64,7 +64,7 @@ impl Truth {
     }
 
     /// The exact line of an edge whose midpoint the source misplaces by `misplaced` ns.
-    fn edge(&self, src: usize, dst: usize, misplaced: i64) -> EdgeAlphaBeta {
+    fn edge(&self, src: usize, dst: usize, misplaced: i64) -> EdgeFit {
         let alpha = (self.rate[dst] - self.rate[src]) / (1.0 + self.rate[src]);
         let whole = (self.whole[dst] - self.whole[src]) as f64;
         let beta = whole + (self.offset[dst] - self.offset[src] + alpha * misplaced as f64);
@@ -78,7 +78,7 @@ fn ring_with_chords(nodes: usize) -> Vec<(usize, usize)> {
     (0..nodes).flat_map(chords).collect()
 }
 
-fn noisy(truth: &Truth, pairs: &[(usize, usize)], asymmetry: f64, random: &mut ChaCha8Rng) -> Vec<EdgeAlphaBeta> {
+fn noisy(truth: &Truth, pairs: &[(usize, usize)], asymmetry: f64, random: &mut ChaCha8Rng) -> Vec<EdgeFit> {
     let mut normal = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
     let mut of = |&(src, dst): &(usize, usize)| {
         let mut edge = truth.edge(src, dst, (normal() * 3e6) as i64);
@@ -183,7 +183,7 @@ fn misplaced_midpoints_and_huge_offsets_cost_nothing() {
     {
         let mut random = ChaCha8Rng::seed_from_u64(5);
         let truth = Truth::new(24, size, &mut random);
-        let edges: Vec<EdgeAlphaBeta> = ring_with_chords(24)
+        let edges: Vec<EdgeFit> = ring_with_chords(24)
             .into_iter()
             .enumerate()
             .map(|(k, (src, dst))| truth.edge(src, dst, if k % 2 == 0 { misplaced } else { -misplaced / 3 }))
@@ -201,8 +201,7 @@ fn misplaced_midpoints_and_huge_offsets_cost_nothing() {
 fn offsets_of_decades_lose_only_what_f64_cannot_hold() {
     let mut random = ChaCha8Rng::seed_from_u64(8);
     let truth = Truth::new(24, 1_000_000_000_000_000_000, &mut random);
-    let edges: Vec<EdgeAlphaBeta> =
-        ring_with_chords(24).into_iter().map(|(src, dst)| truth.edge(src, dst, 0)).collect();
+    let edges: Vec<EdgeFit> = ring_with_chords(24).into_iter().map(|(src, dst)| truth.edge(src, dst, 0)).collect();
     let solution = solved(24, &edges);
     for (index, node) in solution.nodes.iter().enumerate() {
         // One step of f64 is 128 ns there, 256 above 1.15e18.
@@ -271,11 +270,11 @@ fn unreachable_nodes_are_reported() {
 fn broken_fits_are_left_out_with_the_reason() {
     let good = edge(0, 1, M0, 1000.0, 0.0);
     let broken = [
-        (EdgeAlphaBeta { beta: f64::NAN, ..good.clone() }, "finite"),
-        (EdgeAlphaBeta { covariance: [1.0, 2.0, 1.0], ..good.clone() }, "positive definite"),
-        (EdgeAlphaBeta { dst_node_id: NodeId(0), ..good.clone() }, "itself"),
-        (EdgeAlphaBeta { beta: 1e300, ..good.clone() }, "range"),
-        (EdgeAlphaBeta { bound_lo_ns: 2000.0, ..good.clone() }, "order"),
+        (EdgeFit { beta: f64::NAN, ..good.clone() }, "finite"),
+        (EdgeFit { covariance: [1.0, 2.0, 1.0], ..good.clone() }, "positive definite"),
+        (EdgeFit { dst_node_id: NodeId(0), ..good.clone() }, "itself"),
+        (EdgeFit { beta: 1e300, ..good.clone() }, "range"),
+        (EdgeFit { bound_lo_ns: 2000.0, ..good.clone() }, "order"),
     ];
     for (bad, word) in broken {
         let solution = solved(2, &[bad, good.clone()]);
@@ -292,7 +291,7 @@ fn broken_fits_are_left_out_with_the_reason() {
 /// Sixteen nodes of degree 6; `change` changes the edges of nodes 5 and 11. Nobody else loses an
 /// edge, and the worst of the others' errors stays within 1.5 times what it is without the fault.
 #[track_caller]
-fn two_nodes_disturb_only_themselves(what: &str, change: impl Fn(usize, &mut EdgeAlphaBeta)) {
+fn two_nodes_disturb_only_themselves(what: &str, change: impl Fn(usize, &mut EdgeFit)) {
     let worst = |solution: &GraphSolution, truth: &Truth| {
         let errors = (1..16)
             .filter(|node| *node != 5 && *node != 11)

@@ -21,7 +21,7 @@
 //! drifts.
 
 use nalgebra::{DMatrix, DVector};
-use probe_sync_lines::{EdgeAlphaBeta, NodeEstimate};
+use probe_sync_lines::{EdgeFit, NodeEstimate};
 use probe_sync_time::{Edge, NodeId};
 
 use super::round::PacingRound;
@@ -261,11 +261,11 @@ impl WhatIfCovariance {
 
 /// The usable edges with their variances.
 fn lines(round: &PacingRound<'_>, reachable: &[bool]) -> Vec<Line> {
-    let usable = |edge: &&EdgeAlphaBeta| {
+    let usable = |edge: &&EdgeFit| {
         let joined = [edge.src_node_id, edge.dst_node_id].iter().all(|n| reachable.get(n.index()) == Some(&true));
         joined && edge.src_node_id != edge.dst_node_id && edge.covariance[0].is_finite() && edge.covariance[0] > 0.0
     };
-    let kept: Vec<&EdgeAlphaBeta> = round
+    let kept: Vec<&EdgeFit> = round
         .edges
         .iter()
         .filter(usable)
@@ -273,7 +273,7 @@ fn lines(round: &PacingRound<'_>, reachable: &[bool]) -> Vec<Line> {
         .collect();
     let typical = median(kept.iter().map(|edge| edge.margin_ns.max(0.0))).max(1.0);
     let ends = kept.iter().map(|edge| [edge.src_node_id.index(), edge.dst_node_id.index()]);
-    let line = |(edge, least): (&&EdgeAlphaBeta, f64)| {
+    let line = |(edge, least): (&&EdgeFit, f64)| {
         // As the graph has it: a path's asymmetry goes with its delay, and an infeasible fit is
         // worth its overlap.
         let scale = (edge.margin_ns.max(0.0) / typical).max(least);

@@ -36,7 +36,7 @@ mod window;
 
 use std::collections::BTreeSet;
 
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::{Edge, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -445,7 +445,7 @@ fn pair(edge: Edge) -> (NodeId, NodeId) {
     (edge.src.min(edge.dst), edge.src.max(edge.dst))
 }
 
-fn median_pairs(edges: &[EdgeAlphaBeta]) -> f64 {
+fn median_pairs(edges: &[EdgeFit]) -> f64 {
     median(edges.iter().map(|edge| f64::from(edge.pairs_count)))
 }
 

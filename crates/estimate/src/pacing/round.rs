@@ -1,6 +1,6 @@
 //! The properties of a solved round on which the pace depends.
 
-use probe_sync_lines::{EdgeAlphaBeta, NodeEstimate};
+use probe_sync_lines::{EdgeFit, NodeEstimate};
 use probe_sync_time::{Edge, NodeId};
 
 /// The data of a solved round on which the pace depends.
@@ -11,7 +11,7 @@ pub struct PacingRound<'a> {
     /// Reference node, whose offset is zero.
     pub reference: NodeId,
     /// Every fitted edge.
-    pub edges: &'a [EdgeAlphaBeta],
+    pub edges: &'a [EdgeFit],
     /// Edges excluded by the graph.
     pub excluded: &'a [(Edge, String)],
     /// Standard deviation of path asymmetry, for an edge of median margin, ns.

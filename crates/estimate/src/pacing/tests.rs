@@ -53,12 +53,12 @@ impl World {
         }
     }
 
-    fn line(&mut self, edge: Edge, pairs: f64) -> EdgeAlphaBeta {
+    fn line(&mut self, edge: Edge, pairs: f64) -> EdgeFit {
         self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let luck = 1.0 + self.scatter * (2.0 * ((self.state >> 33) as f64 / f64::from(1u32 << 31)) - 1.0);
         let weak = self.weak.filter(|(node, _)| [edge.src, edge.dst].contains(node)).map_or(1.0, |(_, times)| times);
         let sd = (self.scale * weak / pairs * luck).max(self.stuck_ns);
-        EdgeAlphaBeta {
+        EdgeFit {
             src_node_id: edge.src,
             dst_node_id: edge.dst,
             midpoint: Timestamp::from_ns(0),
@@ -85,8 +85,7 @@ impl World {
         let exchanges = step.window_ns.map_or(WINDOW_NS, |ns| ns as f64) / step.cadence_ns as f64;
         let audible = |edge: &&Edge| !self.silent.contains(&edge.src) && !self.silent.contains(&edge.dst);
         let heard: Vec<Edge> = edges.iter().filter(audible).copied().collect();
-        let lines: Vec<EdgeAlphaBeta> =
-            heard.into_iter().map(|edge| self.line(edge, exchanges / degree(edge.src))).collect();
+        let lines: Vec<EdgeFit> = heard.into_iter().map(|edge| self.line(edge, exchanges / degree(edge.src))).collect();
         let nodes = self.estimates(&lines);
         pacer.next(&PacingRound {
             nodes: &nodes,
@@ -99,8 +98,8 @@ impl World {
         })
     }
 
-    fn estimates(&self, lines: &[EdgeAlphaBeta]) -> Vec<NodeEstimate> {
-        let link = |line: &EdgeAlphaBeta| {
+    fn estimates(&self, lines: &[EdgeFit]) -> Vec<NodeEstimate> {
+        let link = |line: &EdgeFit| {
             let weight = 1.0 / (line.covariance[0] + self.asymmetry_sd_ns.powi(2));
             Link { from: line.src_node_id.index(), to: line.dst_node_id.index(), weight: [weight, 0.0, weight] }
         };
@@ -330,7 +329,7 @@ mod by_hand {
     fn chain() -> WhatIfCovariance {
         let mut world = World { nodes: 3, asymmetry_sd_ns: 0.0, scale: 2.0, ..World::new(8) };
         world.edges = vec![Edge::new(0, 1), Edge::new(1, 2)];
-        let lines: Vec<EdgeAlphaBeta> = world.edges.clone().into_iter().map(|edge| world.line(edge, 1.0)).collect();
+        let lines: Vec<EdgeFit> = world.edges.clone().into_iter().map(|edge| world.line(edge, 1.0)).collect();
         let nodes = world.estimates(&lines);
         WhatIfCovariance::new(&PacingRound {
             nodes: &nodes,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use probe_sync_lines::{ClockEvent, NodeWindowData, PeerPackets, Punctuality};
+use probe_sync_lines::{ClockEvent, NodeWindow, PeerPackets, Punctuality};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timestamp};
 
 use super::step;
@@ -64,12 +64,7 @@ impl WindowCut {
 }
 
 /// Fits every edge of a window; also returns the number of exchanges that no fit used.
-pub fn fit_window(
-    cut: &WindowCut,
-    round_id: RoundId,
-    options: &FitOptions,
-    stop_requested: bool,
-) -> (NodeWindowData, u64) {
+pub fn fit_window(cut: &WindowCut, round_id: RoundId, options: &FitOptions, stop_requested: bool) -> (NodeWindow, u64) {
     let (mut left_out, mut unfitted) = (0, Vec::new());
     let edges = cut
         .edge_windows()
@@ -85,7 +80,7 @@ pub fn fit_window(
             Some(line)
         })
         .collect();
-    let data = NodeWindowData {
+    let data = NodeWindow {
         node_id: cut.node,
         round_id,
         window_start: cut.start,

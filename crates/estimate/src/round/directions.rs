@@ -1,6 +1,6 @@
 //! The packets of one window seen from both ends, as counts per direction between two nodes.
 //!
-//! Every node counts packets by peer from cut to cut, and the counts travel in [`NodeWindowData`].
+//! Every node counts packets by peer from cut to cut, and the counts travel in [`NodeWindow`].
 //! [`directions`] joins both ends of a pair for the fault watch, which distinguishes loss in one
 //! direction from loss in both.
 //!
@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_lines::{NodeWindowData, PeerPackets};
+use probe_sync_lines::{NodeWindow, PeerPackets};
 use probe_sync_time::{Edge, NodeId};
 
 use crate::faults::DirectionCount;
@@ -21,8 +21,8 @@ use crate::faults::DirectionCount;
 /// Returns the packets in each direction between the nodes of a round. Nothing is known about a
 /// node that is absent, or was recorded before packets were counted; one that counted others but
 /// not this sender received nothing.
-pub fn directions(windows: &[NodeWindowData], nodes: usize) -> Vec<DirectionCount> {
-    let mut counted: BTreeMap<NodeId, (&NodeWindowData, BTreeMap<NodeId, u64>)> = BTreeMap::new();
+pub fn directions(windows: &[NodeWindow], nodes: usize) -> Vec<DirectionCount> {
+    let mut counted: BTreeMap<NodeId, (&NodeWindow, BTreeMap<NodeId, u64>)> = BTreeMap::new();
     for window in windows.iter().filter(|window| !window.packets.is_empty()) {
         let received = window.packets.iter().map(|packets| (packets.peer, packets.received));
         counted.insert(window.node_id, (window, received.collect()));
@@ -46,14 +46,14 @@ pub fn directions(windows: &[NodeWindowData], nodes: usize) -> Vec<DirectionCoun
 ///
 /// Example: the receiver's window of 1 s begins 0.3 s late and ends with the sender's, so of the
 /// packets of 1 s it counted those of 0.7 s.
-fn apart(sender: &NodeWindowData, receiver: &NodeWindowData) -> f64 {
-    let length = |window: &NodeWindowData| (window.window_end - window.window_start).as_ns() as f64;
+fn apart(sender: &NodeWindow, receiver: &NodeWindow) -> f64 {
+    let length = |window: &NodeWindow| (window.window_end - window.window_start).as_ns() as f64;
     (1.0 - length(receiver) / length(sender).max(1.0)).clamp(0.0, 1.0)
 }
 
 /// Returns the losses on edges without a fit.
-pub fn unfitted(windows: &[NodeWindowData], nodes: usize) -> Vec<(Edge, u32)> {
-    let of_node = |window: &NodeWindowData| {
+pub fn unfitted(windows: &[NodeWindow], nodes: usize) -> Vec<(Edge, u32)> {
+    let of_node = |window: &NodeWindow| {
         let src = window.node_id;
         window.unfitted.clone().into_iter().map(move |(dst, lost)| (Edge { src, dst }, lost))
     };

@@ -2,9 +2,9 @@
 //! simulation share this code.
 //!
 //! Flow: a node's probing is cut into a [`WindowCut`] → [`fit_window`] makes
-//! [`NodeWindowData`](probe_sync_lines::NodeWindowData) of it → all nodes' data go to the master,
+//! [`NodeWindow`](probe_sync_lines::NodeWindow) of it → all nodes' data go to the master,
 //! whose [`Solver`] runs graph → watch → smoother → clamp → [`SolvedRound`], which holds the
-//! [`GlobalWindowData`] that is broadcast, with the master's [`Decision`].
+//! [`Round`] that is broadcast, with the master's [`Decision`].
 
 mod cut;
 mod directions;

@@ -5,7 +5,7 @@
 //! errors that hosts and the conversion of hardware stamps hide from all of them are added to sigma
 //! last.
 
-use probe_sync_lines::{Decision, EdgeAlphaBeta, GlobalWindowData, Hosts, NodeWindowData};
+use probe_sync_lines::{Decision, EdgeFit, Hosts, NodeWindow, Round};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use super::{directions, unfitted};
@@ -83,9 +83,9 @@ pub struct Solver {
 #[derive(Clone, Debug)]
 pub struct SolvedRound {
     /// The data sent to all ranks; the decision is not made yet.
-    pub data: GlobalWindowData,
+    pub data: Round,
     /// All fitted edges, in order of the windows.
-    pub edges: Vec<EdgeAlphaBeta>,
+    pub edges: Vec<EdgeFit>,
     /// Solution of this round alone, before the smoother.
     pub alone: GraphSolution,
     /// Results of the live smoother, by node; `None` if no packets show a node's clock.
@@ -116,15 +116,15 @@ impl Solver {
     pub fn solve(
         &mut self,
         round_id: RoundId,
-        reference: &NodeWindowData,
-        windows: &[NodeWindowData],
+        reference: &NodeWindow,
+        windows: &[NodeWindow],
     ) -> Result<SolvedRound, Error> {
         let SolverOptions { nodes, reference: reference_node, graph, .. } = self.options;
-        let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
+        let edges: Vec<EdgeFit> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
         let reference_midpoint = reference.midpoint().on_reference();
         let input = GraphInput { nodes, reference: reference_node, reference_midpoint, edges: &edges };
         let alone = graph::solve(&input, &graph)?;
-        let event = |window: &NodeWindowData| window.clock_event.map(|event| (window.node_id, event));
+        let event = |window: &NodeWindow| window.clock_event.map(|event| (window.node_id, event));
         let clock_events: Vec<_> = windows.iter().filter_map(event).collect();
         let verdict = self.watch.observe(&RoundView {
             round: round_id,
@@ -141,7 +141,7 @@ impl Solver {
         let left_out: Vec<Edge> =
             verdict.left_out.iter().filter(|(round, _)| *round == round_id).map(|(_, edge)| *edge).collect();
         let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
-        let view = smoother::Round::solved(round_id, reference_midpoint, &edges, &alone, &left_out);
+        let view = smoother::SmootherRound::solved(round_id, reference_midpoint, &edges, &alone, &left_out);
         let smoothed = self.smoother.observe(&view, &broken);
         // The edges of a node that is invalid told the smoother nothing, and its prediction is not
         // where the clock is now.
@@ -155,7 +155,7 @@ impl Solver {
             let hosts = if smoothed.is_some() { HostTerm::Added } else { HostTerm::Contained };
             self.stamp_errors.widen(node, hosts);
         }
-        let data = GlobalWindowData {
+        let data = Round {
             round_id,
             reference: reference_node,
             carried_by: None,

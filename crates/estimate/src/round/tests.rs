@@ -1,8 +1,6 @@
 //! Counts of both ends, laid out by direction, through the whole solver of a round.
 
-use probe_sync_lines::{
-    ClockEvent, Culprit, EdgeAlphaBeta, Fault, FaultKind, NodeWindowData, PeerPackets, Punctuality,
-};
+use probe_sync_lines::{ClockEvent, Culprit, EdgeFit, Fault, FaultKind, NodeWindow, PeerPackets, Punctuality};
 use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
 
 use super::{Solver, SolverOptions, Timeline, directions};
@@ -16,9 +14,9 @@ const WINDOW_NS: i64 = 2_000_000_000;
 /// What a direction shows in a round: packets sent and received.
 type Counted = fn(round: u64, from: u32, to: u32) -> [u64; 2];
 
-fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
+fn window(round: u64, node: u32, counted: Counted) -> NodeWindow {
     let start = 1_000_000_000_000 + round as i64 * WINDOW_NS;
-    let edges = (node + 1..NODES).map(|peer| EdgeAlphaBeta {
+    let edges = (node + 1..NODES).map(|peer| EdgeFit {
         src_node_id: NodeId(node),
         dst_node_id: NodeId(peer),
         midpoint: Timestamp::from_ns(start + WINDOW_NS / 2),
@@ -41,7 +39,7 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
         sent: counted(round, node, peer)[0],
         received: counted(round, peer, node)[1],
     });
-    NodeWindowData {
+    NodeWindow {
         node_id: NodeId(node),
         round_id: RoundId(round),
         window_start: Timestamp::from_ns(start),
@@ -56,11 +54,11 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
 }
 
 /// Every fault that the solver names over the rounds, each round's windows changed by `change`.
-fn named(counted: Counted, change: fn(u64, &mut Vec<NodeWindowData>)) -> Vec<Fault> {
+fn named(counted: Counted, change: fn(u64, &mut Vec<NodeWindow>)) -> Vec<Fault> {
     let options = SolverOptions::new(NODES as usize, NodeId(0));
     let mut solver = Solver::new(options);
     let solve = |round| {
-        let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(round, node, counted)).collect();
+        let mut windows: Vec<NodeWindow> = (0..NODES).map(|node| window(round, node, counted)).collect();
         change(round, &mut windows);
         let reference = windows[0].clone();
         solver.solve(RoundId(round), &reference, &windows).expect("our own nodes").data.watch.faults
@@ -73,7 +71,7 @@ fn whole(_: u64, _: u32, _: u32) -> [u64; 2] {
 }
 
 #[track_caller]
-fn check(what: &str, counted: Counted, change: fn(u64, &mut Vec<NodeWindowData>), expected: &[(FaultKind, Edge)]) {
+fn check(what: &str, counted: Counted, change: fn(u64, &mut Vec<NodeWindow>), expected: &[(FaultKind, Edge)]) {
     let faults = named(counted, change);
     let found: Vec<_> = faults.iter().map(|fault| (fault.kind, fault.culprit.clone())).collect();
     let wanted: Vec<_> = expected.iter().map(|(kind, edge)| (*kind, Culprit::Edge(*edge))).collect();
@@ -123,7 +121,7 @@ fn a_late_cut_of_a_lossy_network_is_no_loss_one_way() {
         };
         [of(from), of(to) * 11 / 12]
     }
-    let spans = |round, windows: &mut Vec<NodeWindowData>| {
+    let spans = |round, windows: &mut Vec<NodeWindow>| {
         let late = Duration::from_ns(WINDOW_NS * 3 / 10);
         match round {
             3 => windows[2].window_end += late,
@@ -139,12 +137,12 @@ fn a_node_without_counts_is_not_deaf() {
     check("old files", whole, |_, windows| windows.iter_mut().for_each(|window| window.packets.clear()), &[]);
     check("one old file", whole, |_, windows| windows[3].packets.clear(), &[]);
     // What a wrong peer number says is nobody's.
-    let foreign_peers = |_, windows: &mut Vec<NodeWindowData>| {
+    let foreign_peers = |_, windows: &mut Vec<NodeWindow>| {
         let foreign = |peer| PeerPackets { peer: NodeId(peer), sent: u64::MAX, received: 0 };
         windows[1].packets.extend([foreign(u32::MAX), foreign(NODES), foreign(1)]);
     };
     check("peers that are none", whole, foreign_peers, &[]);
-    let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(0, node, whole)).collect();
+    let mut windows: Vec<NodeWindow> = (0..NODES).map(|node| window(0, node, whole)).collect();
     foreign_peers(0, &mut windows);
     windows.remove(4);
     let counted = directions(&windows, NODES as usize);
@@ -154,7 +152,7 @@ fn a_node_without_counts_is_not_deaf() {
 
 #[test]
 fn losses_without_a_fit_are_losses_of_the_edge() {
-    let dead = |round: u64, windows: &mut Vec<NodeWindowData>| {
+    let dead = |round: u64, windows: &mut Vec<NodeWindow>| {
         // Without packet counts: exchanges tell.
         windows.iter_mut().for_each(|window| window.packets.clear());
         if round >= 3 {
@@ -168,13 +166,13 @@ fn losses_without_a_fit_are_losses_of_the_edge() {
 /// Windows of 2 s of nodes whose clocks run at rates of their own: node i is 1000·i ns ahead at the
 /// first round's middle and gains 500·i ns each second, node 0 is the timeline. All nodes probe
 /// all, and know each other to some 3 ns.
-fn running(round: u64, here: &[u32]) -> Vec<NodeWindowData> {
+fn running(round: u64, here: &[u32]) -> Vec<NodeWindow> {
     let seconds = round as f64 * 2.0;
     let ahead = |node: u32| f64::from(node) * (1000.0 + 500.0 * seconds);
     let at = |node: u32, offset: i64| {
         Timestamp::from_ns(1_000_000_000_000 + round as i64 * WINDOW_NS + offset + ahead(node) as i64)
     };
-    let edge = |from: u32, to: u32| EdgeAlphaBeta {
+    let edge = |from: u32, to: u32| EdgeFit {
         src_node_id: NodeId(from),
         dst_node_id: NodeId(to),
         midpoint: at(from, WINDOW_NS / 2),
@@ -186,7 +184,7 @@ fn running(round: u64, here: &[u32]) -> Vec<NodeWindowData> {
         bound_hi_ns: ahead(to) - ahead(from) + 500.0,
         ..window(0, 0, whole).edges[0].clone()
     };
-    let of = |&node: &u32| NodeWindowData {
+    let of = |&node: &u32| NodeWindow {
         node_id: NodeId(node),
         window_start: at(node, 0),
         window_end: at(node, WINDOW_NS),

@@ -19,7 +19,7 @@
 //! It does not determine whether the reference is gone for good, or use what its clock did
 //! meanwhile.
 
-use probe_sync_lines::{GlobalWindowData, NodeEstimate, NodeWindowData};
+use probe_sync_lines::{NodeEstimate, NodeWindow, Round};
 use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
 
 use super::{SolvedRound, Solver, SolverOptions};
@@ -32,7 +32,7 @@ pub struct Timeline {
     options: SolverOptions,
     solver: Solver,
     carried: Option<Carried>,
-    last: Option<GlobalWindowData>,
+    last: Option<Round>,
 }
 
 /// Offset of the carrying node's clock from the timeline.
@@ -54,7 +54,7 @@ impl Timeline {
     }
 
     /// Creates the timeline of a running run, of which only this round is known.
-    pub fn resume(options: SolverOptions, last: GlobalWindowData) -> Self {
+    pub fn resume(options: SolverOptions, last: Round) -> Self {
         let carried = last.carried_by.and_then(|by| Carried::choose(&last, |node| node == by));
         let reference = carried.map_or(options.reference, |carried| carried.by);
         let solver = Solver::new(SolverOptions { reference, ..options.clone() });
@@ -62,7 +62,7 @@ impl Timeline {
     }
 
     /// Returns the round that was solved last.
-    pub fn last(&self) -> Option<&GlobalWindowData> {
+    pub fn last(&self) -> Option<&Round> {
         self.last.as_ref()
     }
 
@@ -79,9 +79,9 @@ impl Timeline {
 
     /// Returns the window that defines the time of the round: the leader's, or that of the node
     /// that takes over from it. `None` if no node present can.
-    pub fn leading<'w>(&mut self, windows: &'w [NodeWindowData]) -> Option<&'w NodeWindowData> {
+    pub fn leading<'w>(&mut self, windows: &'w [NodeWindow]) -> Option<&'w NodeWindow> {
         let of = |node: NodeId| windows.iter().find(|window| window.node_id == node);
-        let steady = |window: &NodeWindowData| window.clock_event.is_none_or(|event| event.step_ns == 0);
+        let steady = |window: &NodeWindow| window.clock_event.is_none_or(|event| event.step_ns == 0);
         // The reference's clock is the timeline, whatever it does; a clock that only carries it
         // must not take it along when it is set.
         if let Some(window) = of(self.leader()).filter(|window| self.carried.is_none() || steady(window)) {
@@ -103,8 +103,8 @@ impl Timeline {
     pub fn solve(
         &mut self,
         round_id: RoundId,
-        leading: &NodeWindowData,
-        windows: &[NodeWindowData],
+        leading: &NodeWindow,
+        windows: &[NodeWindow],
     ) -> Result<SolvedRound, Error> {
         let mut solved = self.solver.solve(round_id, leading, windows)?;
         if let Some(carried) = &self.carried {
@@ -126,7 +126,7 @@ impl Timeline {
 
 impl Carried {
     /// Returns the present node with the most accurate estimate; the first among equals.
-    fn choose(last: &GlobalWindowData, here: impl Fn(NodeId) -> bool) -> Option<Self> {
+    fn choose(last: &Round, here: impl Fn(NodeId) -> bool) -> Option<Self> {
         let known = |node: &&NodeEstimate| node.reachable && node.sigma_ns.is_finite() && here(node.node_id);
         let sound = |node: &&NodeEstimate| !last.clock_disturbed(node.node_id);
         let candidates = last.all_nodes.iter().filter(known);
@@ -164,7 +164,7 @@ impl Carried {
     }
 
     /// Converts a round that was solved relative to the carrying node to the timeline.
-    fn apply(&self, round: &mut GlobalWindowData, reference: NodeId) {
+    fn apply(&self, round: &mut Round, reference: NodeId) {
         let on_its_clock = round.midpoint().of_reference_node();
         let [ahead, sigma] = self.at(on_its_clock);
         // Its rate has wandered since, as its offset has.

@@ -43,7 +43,7 @@ impl Gaps {
         nodes: usize,
         reference: NodeId,
         steps: &[(NodeId, usize)],
-        views: &[smoother::Round<'_>],
+        views: &[smoother::SmootherRound<'_>],
         useful: &[BTreeSet<Edge>],
         faults: &[&Fault],
     ) -> Self {
@@ -155,7 +155,7 @@ impl Gaps {
 fn by_culprit(
     reference: NodeId,
     steps: &[(NodeId, usize)],
-    views: &[smoother::Round<'_>],
+    views: &[smoother::SmootherRound<'_>],
     faults: &[&Fault],
 ) -> BTreeSet<(NodeId, usize)> {
     let first = |fault: &Fault| views.partition_point(|view| view.round_id < fault.began);

@@ -1,6 +1,6 @@
 //! The lines of a smoothed run: one per round and node, or one per knot and node.
 
-use probe_sync_lines::{GlobalWindowData, NodeEstimate, OffsetRecord, StepRecord, slew_ppm};
+use probe_sync_lines::{NodeEstimate, OffsetRecord, Round, StepRecord, slew_ppm};
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::gaps::Held;
@@ -99,7 +99,7 @@ impl Smoothed {
     }
 
     /// Returns true if all disturbances of a clock in a round are a step with a known place.
-    fn only_placed_steps(&self, data: &GlobalWindowData, node: NodeId) -> bool {
+    fn only_placed_steps(&self, data: &Round, node: NodeId) -> bool {
         let concerned = |of: &NodeId| *of == node || *of == data.reference;
         let near = |gap: &StepGap| {
             let [a, b] = [data.window_start.min(data.window_end), data.window_start.max(data.window_end)];
@@ -189,7 +189,7 @@ impl Smoothed {
 
     /// Returns true if a line must not be trusted. A step at a known place disturbs only the time
     /// between its two readings.
-    fn disturbed(&self, data: &GlobalWindowData, node: NodeId, at: Timestamp<Reference>) -> bool {
+    fn disturbed(&self, data: &Round, node: NodeId, at: Timestamp<Reference>) -> bool {
         match self.gaps.held(node, at) {
             Held::Free => data.clock_disturbed(node) && !self.only_placed_steps(data, node),
             Held::Side(_) => slew_ppm(data, node) != 0.0,
@@ -223,7 +223,7 @@ impl Smoothed {
     /// true.
     fn hard_interval(&self, node: NodeId, here: usize, at: Timestamp<Reference>) -> Option<[f64; 2]> {
         let data = |place: usize| self.in_order.get(place).map(|round| &self.rounds[*round].data);
-        let bounds = |data: &GlobalWindowData| {
+        let bounds = |data: &Round| {
             let estimate = data.all_nodes.get(node.index())?;
             Some([estimate.bound_lo_ns, estimate.bound_hi_ns])
         };
@@ -234,7 +234,7 @@ impl Smoothed {
         }
         let (next, last) = (here.checked_add(1), here.checked_sub(1));
         let mut others = if at > middle { [next, last] } else { [last, next] }.into_iter().flatten().filter_map(data);
-        let joined = |other: &&GlobalWindowData| {
+        let joined = |other: &&Round| {
             let ends = [middle.min(other.midpoint()), middle.max(other.midpoint())];
             let apart = |gap: &StepGap| gap.between[0] < ends[1] && ends[0] < gap.between[1];
             ends[0] < ends[1] && !other.clock_disturbed(node) && !self.gaps.of(node).any(apart)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_lines::{Break, EdgeAlphaBeta, Fault, NodeEstimate};
+use probe_sync_lines::{ClockBreak, EdgeFit, Fault, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 
 use super::ends::{End, State};
@@ -51,13 +51,13 @@ impl Smoothed {
         let SolverOptions { nodes, reference, .. } = *run;
         let in_order = in_order(&rounds);
         let left_out = left_out(&rounds);
-        let breaks: Vec<Break> = rounds.iter().flat_map(|round| &round.data.watch.breaks).copied().collect();
+        let breaks: Vec<ClockBreak> = rounds.iter().flat_map(|round| &round.data.watch.breaks).copied().collect();
         let none = Vec::new();
-        let views: Vec<smoother::Round<'_>> = in_order
+        let views: Vec<smoother::SmootherRound<'_>> = in_order
             .iter()
             .map(|place| {
                 let SolvedRound { data, edges, .. } = &rounds[*place];
-                smoother::Round {
+                smoother::SmootherRound {
                     round_id: data.round_id,
                     reference_midpoint: data.midpoint(),
                     edges,
@@ -284,10 +284,10 @@ fn left_out(rounds: &[SolvedRound]) -> BTreeMap<RoundId, Vec<Edge>> {
 }
 
 /// The edges that the smoother uses of a round.
-fn useful(view: &smoother::Round<'_>) -> BTreeSet<Edge> {
+fn useful(view: &smoother::SmootherRound<'_>) -> BTreeSet<Edge> {
     let useless: BTreeSet<Edge> =
         view.excluded.iter().map(|(edge, _)| *edge).chain(view.left_out.iter().copied()).collect();
-    view.edges.iter().map(EdgeAlphaBeta::edge).filter(|edge| !useless.contains(edge)).collect()
+    view.edges.iter().map(EdgeFit::edge).filter(|edge| !useless.contains(edge)).collect()
 }
 
 /// The exchanges of edges that are used in their round. Packets with inconsistent timestamps would

@@ -1,8 +1,8 @@
 //! Lines of smoothed runs of two nodes whose clocks are known.
 
 use probe_sync_lines::{
-    Break, ClockEvent, Culprit, EdgeAlphaBeta, Fault, FaultKind, NodeEstimate, NodeWindowData, OffsetRecord,
-    StepRecord, Verdict,
+    ClockBreak, ClockEvent, Culprit, EdgeFit, Fault, FaultKind, Findings, NodeEstimate, NodeWindow, OffsetRecord,
+    StepRecord,
 };
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, Timestamp};
 
@@ -22,7 +22,7 @@ fn rounds(ids: &[u64], middle_s: impl Fn(u64) -> f64, offset_ns: impl Fn(f64) ->
         let middle_ns = (middle * NS_PER_S) as i64;
         let rate = (offset_ns(middle + 0.01) - offset_ns(middle - 0.01)) / 0.02;
         let beta = offset_ns(middle);
-        let edge = EdgeAlphaBeta {
+        let edge = EdgeFit {
             src_node_id: NodeId(0),
             dst_node_id: NodeId(1),
             midpoint: Timestamp::from_ns(middle_ns),
@@ -44,7 +44,7 @@ fn rounds(ids: &[u64], middle_s: impl Fn(u64) -> f64, offset_ns: impl Fn(f64) ->
             "node_id": 0, "window_id": id, "round_id": id, "edges": [edge], "stop_requested": false,
             "window_start_ns": middle_ns - 500_000_000, "window_end_ns": middle_ns + 500_000_000,
         });
-        let window: NodeWindowData = serde_json::from_value(window).expect("a line of windows/node0.jsonl");
+        let window: NodeWindow = serde_json::from_value(window).expect("a line of windows/node0.jsonl");
         solver.solve(RoundId(*id), &window, std::slice::from_ref(&window)).expect("two nodes")
     };
     ids.iter().map(round).collect()
@@ -84,9 +84,9 @@ fn a_step_leaves_no_knots_between_the_rounds_around_it() {
     // Whatever the watch made of it, the verdict of round 5 is that round 4 was the first after a
     // step.
     for round in &mut rounds {
-        round.data.watch = Verdict::default();
+        round.data.watch = Findings::default();
     }
-    let step = Break { node: NodeId(1), round: RoundId(4) };
+    let step = ClockBreak { node: NodeId(1), round: RoundId(4) };
     rounds[5].data.watch.breaks = vec![step, step];
     let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, None);
     assert_eq!(smoothed.breaks, 1, "one step, told twice");
@@ -106,9 +106,9 @@ fn missing_and_misplaced_rounds_are_survived() {
     let set_back = |id: u64| if id < 5 { id as f64 } else { id as f64 - 2.0 };
     let mut rounds = rounds(&[0, 1, 3, 4, 5, 6, 7, 8], set_back, |_| 700.0);
     for round in &mut rounds {
-        round.data.watch = Verdict::default();
+        round.data.watch = Findings::default();
     }
-    rounds[2].data.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(2) }];
+    rounds[2].data.watch.breaks = vec![ClockBreak { node: NodeId(1), round: RoundId(2) }];
     let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, None);
     assert_eq!(smoothed.unsmoothed().collect::<Vec<RoundId>>(), [RoundId(5), RoundId(6)]);
     assert_eq!(smoothed.round_lines().count(), 2 * 8);
@@ -145,7 +145,7 @@ fn joined(lines: &[&OffsetRecord], at_ns: f64) -> Option<(f64, f64)> {
 
 fn without_faults(mut rounds: Vec<SolvedRound>) -> Vec<SolvedRound> {
     for round in &mut rounds {
-        round.data.watch = Verdict::default();
+        round.data.watch = Findings::default();
         round.data.all_nodes[1].bound_lo_ns = f64::NEG_INFINITY;
         round.data.all_nodes[1].bound_hi_ns = f64::INFINITY;
     }
@@ -228,7 +228,7 @@ fn exchanges(middle: f64, offset_ns: impl Fn(f64) -> f64) -> Vec<Exchange> {
 fn stepped_run(step_ns: f64) -> (Vec<SolvedRound>, impl Fn(f64) -> f64 + Copy) {
     let stepped = move |t: f64| 2e5 + 4e3 * t + if t < 3.2 { 0.0 } else { step_ns };
     let mut rounds = without_faults(rounds(&[0, 1, 2, 3, 4, 5, 6, 7], |id| id as f64, stepped));
-    rounds[5].data.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(4) }];
+    rounds[5].data.watch.breaks = vec![ClockBreak { node: NodeId(1), round: RoundId(4) }];
     // The line of the step's own round says nothing.
     rounds[3].data.watch.left_out = vec![(RoundId(3), Edge::new(0, 1))];
     rounds[3].data.watch.invalid = vec![NodeId(1)];
@@ -290,7 +290,7 @@ fn the_lines_of_a_round_say_what_must_travel() {
     let event =
         |step_ns, slew_ppm| ClockEvent { step_ns, slew_ppm, at: Timestamp::from_ns(2_000_000_000), step_between: None };
     rounds[2].data.clock_events = vec![(NodeId(0), event(0, 3.0)), (NodeId(1), event(-70, -4.0))];
-    rounds[2].data.watch.breaks = vec![Break { node: NodeId(0), round: RoundId(1) }];
+    rounds[2].data.watch.breaks = vec![ClockBreak { node: NodeId(0), round: RoundId(1) }];
     let lines: Vec<OffsetRecord> = OffsetRecord::of_round(&rounds[2].data).collect();
     assert_eq!(lines.iter().map(|line| line.slew_ppm).collect::<Vec<_>>(), [3.0, 7.0], "of both clocks");
     assert_eq!(
@@ -334,7 +334,7 @@ fn set_back_run(back: f64) -> Smoothed {
         (node - shown) * NS_PER_S
     };
     let mut rounds = without_faults(rounds(&[0, 1, 2, 3, 4, 5, 6, 7], middle, offset));
-    rounds[5].data.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(4) }];
+    rounds[5].data.watch.breaks = vec![ClockBreak { node: NodeId(1), round: RoundId(4) }];
     let culprit = Culprit::Node(NodeId(0));
     let (began, round) = (RoundId(4), RoundId(5));
     let fault = Fault { kind: FaultKind::Step, culprit, size: -back * NS_PER_S, began, round };

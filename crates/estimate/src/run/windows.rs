@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_lines::{Break, EdgeAlphaBeta};
+use probe_sync_lines::{ClockBreak, EdgeFit};
 use probe_sync_time::{Edge, Exchange, NodeId, Reference, RoundId, System, Timestamp};
 
 use super::recorded::Recorded;
@@ -44,13 +44,13 @@ pub(super) struct Windows<'a> {
 /// One way to cut a run, solved.
 pub(super) struct Cut {
     rounds: Vec<CutRound>,
-    breaks: Vec<Break>,
+    breaks: Vec<ClockBreak>,
 }
 
 struct CutRound {
     id: RoundId,
     middle: Timestamp<Reference>,
-    edges: Vec<EdgeAlphaBeta>,
+    edges: Vec<EdgeFit>,
     solution: GraphSolution,
 }
 
@@ -148,9 +148,9 @@ impl<'a> Windows<'a> {
         for (number, (from, stepped)) in self.stretches.iter().enumerate() {
             let to = self.stretches.get(number + 1).map_or(self.rounds.len(), |(next, _)| *next);
             let id = RoundId(cut.rounds.len() as u64);
-            cut.breaks.extend(stepped.iter().map(|node| Break { node: *node, round: id }));
+            cut.breaks.extend(stepped.iter().map(|node| ClockBreak { node: *node, round: id }));
             let Some(grid) = self.grid([*from, to], length_ns) else { continue };
-            let mut fitted: Vec<Vec<EdgeAlphaBeta>> = vec![Vec::new(); grid.count];
+            let mut fitted: Vec<Vec<EdgeFit>> = vec![Vec::new(); grid.count];
             for (edge, some) in &self.exchanges {
                 self.fit(*edge, some, [*from, to], &grid, &mut fitted);
             }
@@ -179,7 +179,7 @@ impl<'a> Windows<'a> {
         recorded: &[(usize, &[Exchange])],
         [from, to]: [usize; 2],
         grid: &Grid,
-        fitted: &mut [Vec<EdgeAlphaBeta>],
+        fitted: &mut [Vec<EdgeFit>],
     ) {
         let mut windows: BTreeMap<usize, (usize, [f64; 2], Vec<Exchange>)> = BTreeMap::new();
         for (place, some) in recorded.iter().filter(|(place, _)| (from..to).contains(place)) {
@@ -237,14 +237,14 @@ impl Grid {
 }
 
 impl CutRound {
-    fn view(&self) -> smoother::Round<'_> {
-        smoother::Round::solved(self.id, self.middle, &self.edges, &self.solution, &[])
+    fn view(&self) -> smoother::SmootherRound<'_> {
+        smoother::SmootherRound::solved(self.id, self.middle, &self.edges, &self.solution, &[])
     }
 }
 
 impl Cut {
     fn first_pass(&self, nodes: usize, options: &SmootherOptions) -> FirstPass {
-        let views: Vec<smoother::Round<'_>> = self.rounds.iter().map(CutRound::view).collect();
+        let views: Vec<smoother::SmootherRound<'_>> = self.rounds.iter().map(CutRound::view).collect();
         FirstPass::new(nodes, &views, &self.breaks, options)
     }
 }

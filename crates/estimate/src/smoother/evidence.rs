@@ -26,7 +26,7 @@
 
 use super::layout::{Layout, Span};
 use super::lines::seen;
-use super::round::{Round, SmootherOptions};
+use super::round::{SmootherOptions, SmootherRound};
 use super::student::log_density;
 use super::white_fm::{self, DENSITIES, Lapse};
 use crate::graph::linear::{Block, Pair, inverse};
@@ -57,7 +57,7 @@ pub(super) struct Constants {
 pub(super) fn constants(
     layout: &Layout,
     nodes: usize,
-    rounds: &[Round<'_>],
+    rounds: &[SmootherRound<'_>],
     options: &SmootherOptions,
 ) -> Vec<Constants> {
     if let Some(fixed) = options.walk_density {
@@ -161,7 +161,7 @@ fn total(series: &[&Series], at: [f64; 2], rho: f64) -> f64 {
 
 /// The series of all spans relative to the mean of the clocks that are always present; also the
 /// factor by which that mean reduces a clock's own wander.
-fn all_series(layout: &Layout, rounds: &[Round<'_>]) -> (Vec<Series>, f64) {
+fn all_series(layout: &Layout, rounds: &[SmootherRound<'_>]) -> (Vec<Series>, f64) {
     let knots = layout.knots.len();
     let mut weight = vec![[0.0; 3]; layout.states];
     for measure in &layout.measures {
@@ -206,7 +206,7 @@ fn measured<'a>(span: &'a Span, weight: &'a [Block]) -> impl Iterator<Item = boo
 }
 
 /// Estimate of a span in a round; if there is none, the previous one.
-fn state_of(layout: &Layout, rounds: &[Round<'_>], span: &Span, knot: usize) -> Pair {
+fn state_of(layout: &Layout, rounds: &[SmootherRound<'_>], span: &Span, knot: usize) -> Pair {
     seen(&rounds[knot], span.node, span.potential).unwrap_or(layout.start[layout_state(span, knot)])
 }
 

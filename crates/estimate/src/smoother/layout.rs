@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use probe_sync_time::NodeId;
 
 use super::lines::{self, Line};
-use super::round::Round;
+use super::round::SmootherRound;
 use crate::graph::edges::{Equation, PER_SECOND};
 use crate::graph::linear::{Block, Pair};
 use crate::statistics::median;
@@ -121,9 +121,10 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(nodes: usize, rounds: &[Round<'_>], breaks: &[(NodeId, usize)]) -> Self {
+    pub(super) fn new(nodes: usize, rounds: &[SmootherRound<'_>], breaks: &[(NodeId, usize)]) -> Self {
         let origin_ns = rounds.first().map_or(0, |round| round.reference_midpoint.as_ns());
-        let since = |round: &Round<'_>| (i128::from(round.reference_midpoint.as_ns()) - i128::from(origin_ns)) as f64;
+        let since =
+            |round: &SmootherRound<'_>| (i128::from(round.reference_midpoint.as_ns()) - i128::from(origin_ns)) as f64;
         let knots: Vec<f64> = rounds.iter().map(|round| since(round) / PER_SECOND).collect();
         let usable: Vec<Vec<(Equation, f64)>> = rounds.iter().map(|round| lines::usable(nodes, round)).collect();
         let spans = spans(nodes, rounds, breaks, &usable);
@@ -174,7 +175,7 @@ impl Layout {
         }
     }
 
-    fn believe(&mut self, rounds: &[Round<'_>]) {
+    fn believe(&mut self, rounds: &[SmootherRound<'_>]) {
         for span in &self.spans {
             let mut last = [0.0; 2];
             for (round, start) in rounds[span.first..=span.last].iter().zip(&mut self.start[span.base..]) {
@@ -192,7 +193,12 @@ impl Layout {
 }
 
 /// Cuts every node's knots at its breaks and trims them to where there are packets.
-fn spans(nodes: usize, rounds: &[Round<'_>], breaks: &[(NodeId, usize)], usable: &[Vec<(Equation, f64)>]) -> Vec<Span> {
+fn spans(
+    nodes: usize,
+    rounds: &[SmootherRound<'_>],
+    breaks: &[(NodeId, usize)],
+    usable: &[Vec<(Equation, f64)>],
+) -> Vec<Span> {
     let mut measured: Vec<Vec<usize>> = vec![Vec::new(); nodes];
     for (knot, equations) in usable.iter().enumerate() {
         for node in equations.iter().flat_map(|(equation, _)| [equation.from, equation.to]) {
@@ -244,7 +250,7 @@ impl SpanIndex {
 fn measure(
     (equation, margin): (&Equation, f64),
     knot: usize,
-    round: &Round<'_>,
+    round: &SmootherRound<'_>,
     spans: &[Span],
     index: &SpanIndex,
 ) -> Option<Measure> {

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use probe_sync_lines::NodeEstimate;
 use probe_sync_time::{Edge, StampSource};
 
-use super::round::Round;
+use super::round::SmootherRound;
 use crate::graph::edges::{Equation, Moved, State};
 use crate::graph::linear::{Pair, inverse};
 
@@ -34,7 +34,11 @@ pub(super) struct Line {
 impl Line {
     /// Moves an edge; `potentials` are those of its ends. `None` for a line that is useless at the
     /// midpoint.
-    pub(super) fn new(round: &Round<'_>, (equation, margin): (&Equation, f64), potentials: [i128; 2]) -> Option<Self> {
+    pub(super) fn new(
+        round: &SmootherRound<'_>,
+        (equation, margin): (&Equation, f64),
+        potentials: [i128; 2],
+    ) -> Option<Self> {
         let (from, to) = (equation.from, equation.to);
         let state = |node: usize, potential: i128| {
             let x = seen(round, node, potential).unwrap_or([0.0; 2]);
@@ -58,7 +62,7 @@ impl Line {
 }
 
 /// The usable edges of a round with their margins.
-pub(super) fn usable(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)> {
+pub(super) fn usable(nodes: usize, round: &SmootherRound<'_>) -> Vec<(Equation, f64)> {
     let excluded: HashSet<Edge> =
         round.excluded.iter().map(|(edge, _)| *edge).chain(round.left_out.iter().copied()).collect();
     let reachable = |node: usize| round.nodes.get(node).is_some_and(believable);
@@ -88,7 +92,7 @@ pub(super) fn believable(estimate: &NodeEstimate) -> bool {
 }
 
 /// The estimate of a node in a round, relative to a potential: ns and ns/s.
-pub(super) fn seen(round: &Round<'_>, node: usize, potential: i128) -> Option<Pair> {
+pub(super) fn seen(round: &SmootherRound<'_>, node: usize, potential: i128) -> Option<Pair> {
     let estimate = round.nodes.get(node).filter(|estimate| believable(estimate))?;
     Some(State::above(potential, estimate).x)
 }

@@ -36,7 +36,7 @@ mod variance;
 mod walks;
 mod white_fm;
 
-use probe_sync_lines::Break;
+use probe_sync_lines::ClockBreak;
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 pub(crate) use self::errors::Errors;
@@ -45,7 +45,7 @@ use self::layout::Layout;
 pub use self::online::Online;
 pub use self::packets::Exchanges;
 pub(crate) use self::round::places;
-pub use self::round::{Round, SmootherOptions};
+pub use self::round::{SmootherOptions, SmootherRound};
 pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 
 /// Smooths a run of `nodes` nodes from its rounds alone. Nodes and times without packets have no
@@ -53,11 +53,11 @@ pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 ///
 /// ```
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
-/// use probe_sync_estimate::smoother::{Round, SmootherOptions, smooth_run};
-/// # use probe_sync_lines::EdgeAlphaBeta;
+/// use probe_sync_estimate::smoother::{SmootherRound, SmootherOptions, smooth_run};
+/// # use probe_sync_lines::EdgeFit;
 /// # use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
-/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
-/// #     EdgeAlphaBeta {
+/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeFit {
+/// #     EdgeFit {
 /// #         src_node_id: NodeId(0),
 /// #         dst_node_id: NodeId(1),
 /// #         midpoint: Timestamp::from_ns(midpoint_ns),
@@ -96,7 +96,12 @@ pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 /// assert!(found.half_width_95_ns > 1.9 * found.sigma_ns);
 /// # Ok::<(), probe_sync_estimate::Error>(())
 /// ```
-pub fn smooth_run(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> RunSolution {
+pub fn smooth_run(
+    nodes: usize,
+    rounds: &[SmootherRound<'_>],
+    breaks: &[ClockBreak],
+    options: &SmootherOptions,
+) -> RunSolution {
     FirstPass::new(nodes, rounds, breaks, options).solution(nodes)
 }
 
@@ -104,7 +109,12 @@ pub fn smooth_run(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options:
 pub(crate) struct FirstPass(Fit);
 
 impl FirstPass {
-    pub(crate) fn new(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> Self {
+    pub(crate) fn new(
+        nodes: usize,
+        rounds: &[SmootherRound<'_>],
+        breaks: &[ClockBreak],
+        options: &SmootherOptions,
+    ) -> Self {
         let layout = Layout::new(nodes, rounds, &all_breaks(nodes, rounds, breaks, options.reference));
         let constants = evidence::constants(&layout, nodes, rounds, options);
         let mut fit = Fit::new(layout, &constants, options);
@@ -151,7 +161,12 @@ impl FirstPass {
 
 /// The knots are times of the reference's clock: if that is stepped or interrupted, no clock can be
 /// followed.
-fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: NodeId) -> Vec<(NodeId, usize)> {
+fn all_breaks(
+    nodes: usize,
+    rounds: &[SmootherRound<'_>],
+    breaks: &[ClockBreak],
+    reference: NodeId,
+) -> Vec<(NodeId, usize)> {
     let named = places(rounds, breaks);
     let stepped = named.iter().filter(|(node, _)| *node == reference).map(|(_, place)| *place);
     let set_back = (1..rounds.len()).filter(|k| !follows(&rounds[k - 1], &rounds[*k]));
@@ -161,7 +176,7 @@ fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: N
 
 /// Whether the time between a round and the one before is short enough to follow a clock from one
 /// to the other.
-fn follows(before: &Round<'_>, round: &Round<'_>) -> bool {
+fn follows(before: &SmootherRound<'_>, round: &SmootherRound<'_>) -> bool {
     i128::from(round.reference_midpoint.as_ns()) - i128::from(before.reference_midpoint.as_ns()) >= KNOTS_APART_MIN_NS
 }
 

@@ -21,7 +21,7 @@ use probe_sync_time::NodeId;
 use super::bank::{self, BANK, Bank, FORGET};
 use super::evidence::{self, Deviation};
 use super::lines::{self, Line, believable, seen};
-use super::round::Round;
+use super::round::SmootherRound;
 use super::solution::SmoothedOffset;
 use super::student::{FREEDOM, WEIGHTED_PAIR, WEIGHTED_SINGLE, factor};
 use super::white_fm::{self, DENSITIES};
@@ -115,7 +115,7 @@ impl Online {
 
     /// Adds a round; `broken` are the nodes whose clocks have a break before it. Returns every
     /// node's offset at the round's midpoint, `None` if no packets show it.
-    pub fn observe(&mut self, round: &Round<'_>, broken: &[NodeId]) -> Vec<Option<SmoothedOffset>> {
+    pub fn observe(&mut self, round: &SmootherRound<'_>, broken: &[NodeId]) -> Vec<Option<SmoothedOffset>> {
         let delta = self.last_ns.map_or(0, |last| i128::from(round.reference_midpoint.as_ns()) - i128::from(last));
         // The reference's clock was set back: no prediction goes on from there.
         let set_back = self.last_ns.is_some() && delta <= 0;
@@ -164,7 +164,7 @@ impl Online {
         bank::density(self.chosen[node.index()])
     }
 
-    fn forget(&mut self, broken: &[NodeId], set_back: bool, round: &Round<'_>) {
+    fn forget(&mut self, broken: &[NodeId], set_back: bool, round: &SmootherRound<'_>) {
         let all = set_back || broken.iter().any(|node| node.index() == self.reference);
         for (node, bank) in self.nodes.iter_mut().enumerate() {
             if all || broken.iter().any(|other| other.index() == node) {
@@ -179,7 +179,7 @@ impl Online {
     }
 
     /// What was learned about an edge that is excluded now was learned from the fault.
-    fn forget_node_pairs(&mut self, round: &Round<'_>, lines: &[Line]) {
+    fn forget_node_pairs(&mut self, round: &SmootherRound<'_>, lines: &[Line]) {
         for edge in round.left_out {
             let (from, to) = (edge.src.index(), edge.dst.index());
             let key = [from.min(to), from.max(to)];
@@ -189,7 +189,7 @@ impl Online {
         }
     }
 
-    fn lines(&mut self, round: &Round<'_>) -> Vec<Line> {
+    fn lines(&mut self, round: &SmootherRound<'_>) -> Vec<Line> {
         let line = |(equation, margin): (Equation, f64)| {
             let potentials = [equation.from, equation.to].map(|node| self.nodes[node].potential);
             Line::new(round, (&equation, margin), potentials)
@@ -221,7 +221,12 @@ impl Online {
     }
 
     /// Every node's state of this round alone, above its potential, and its covariance.
-    fn least_squares(&mut self, round: &Round<'_>, lines: &[Line], scales: Pair) -> (Vec<Option<Pair>>, Vec<Block>) {
+    fn least_squares(
+        &mut self,
+        round: &SmootherRound<'_>,
+        lines: &[Line],
+        scales: Pair,
+    ) -> (Vec<Option<Pair>>, Vec<Block>) {
         let residuals: Vec<Pair> = lines
             .iter()
             .map(|line| {

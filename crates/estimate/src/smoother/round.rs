@@ -1,20 +1,20 @@
 //! The smoother's input: the rounds of a run, and the assumptions it may make.
 
-use probe_sync_lines::{Break, EdgeAlphaBeta, NodeEstimate};
+use probe_sync_lines::{ClockBreak, EdgeFit, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 
 use crate::graph::GraphSolution;
 
 /// A solved round, as input of the smoother.
 #[derive(Copy, Clone, Debug)]
-pub struct Round<'a> {
+pub struct SmootherRound<'a> {
     /// The round; rounds are in order of this.
     pub round_id: RoundId,
     /// Instant at which the round's offsets hold, on the reference's clock. Rounds are in order of
     /// this.
     pub reference_midpoint: Timestamp<Reference>,
     /// The round's fitted edges.
-    pub edges: &'a [EdgeAlphaBeta],
+    pub edges: &'a [EdgeFit],
     /// Estimates of the graph, in order of node.
     pub nodes: &'a [NodeEstimate],
     /// Edges excluded by the graph, and therefore here.
@@ -23,12 +23,12 @@ pub struct Round<'a> {
     pub left_out: &'a [Edge],
 }
 
-impl<'a> Round<'a> {
+impl<'a> SmootherRound<'a> {
     /// Creates a round from the graph's solution.
     pub fn solved(
         round_id: RoundId,
         reference_midpoint: Timestamp<Reference>,
-        edges: &'a [EdgeAlphaBeta],
+        edges: &'a [EdgeFit],
         solution: &'a GraphSolution,
         left_out: &'a [Edge],
     ) -> Self {
@@ -61,7 +61,7 @@ impl Default for SmootherOptions {
 
 /// Breaks as nodes and indices among the rounds, in order, each once. A break in a missing round
 /// applies to the next round present.
-pub(crate) fn places(rounds: &[Round<'_>], breaks: &[Break]) -> Vec<(NodeId, usize)> {
+pub(crate) fn places(rounds: &[SmootherRound<'_>], breaks: &[ClockBreak]) -> Vec<(NodeId, usize)> {
     let place = |id: RoundId| rounds.partition_point(|round| round.round_id < id);
     let mut places: Vec<(NodeId, usize)> =
         breaks.iter().map(|named| (named.node, place(named.round))).filter(|(_, at)| *at < rounds.len()).collect();
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_break_in_a_missing_round_concerns_the_next() {
-        let round = |id: u64| Round {
+        let round = |id: u64| SmootherRound {
             round_id: RoundId(id),
             reference_midpoint: Timestamp::from_ns(0),
             edges: &[],
@@ -85,7 +85,7 @@ mod tests {
             left_out: &[],
         };
         let rounds = [0, 1, 3, 4].map(round);
-        let named = |node: u32, id: u64| Break { node: NodeId(node), round: RoundId(id) };
+        let named = |node: u32, id: u64| ClockBreak { node: NodeId(node), round: RoundId(id) };
         let breaks = [named(1, 2), named(0, 4), named(1, 3), named(2, 9)];
         assert_eq!(places(&rounds, &breaks), [(NodeId(0), 3), (NodeId(1), 2)], "round 3 is the third, 9 is none");
     }

@@ -6,7 +6,7 @@
 //! 79796507913179.33347660.
 
 use probe_sync_estimate::edge_fit::{FitDiagnostics, FitOptions, OneWayPacket, PacketWindow, fit_packets};
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::{Edge, StampSource, Timestamp};
 
 use crate::support::measured;
@@ -37,7 +37,7 @@ impl Capture {
         first.as_ns().midpoint(last.as_ns())
     }
 
-    fn fit(&self, max_skew: f64) -> (EdgeAlphaBeta, FitDiagnostics) {
+    fn fit(&self, max_skew: f64) -> (EdgeFit, FitDiagnostics) {
         let window = PacketWindow {
             edge: Edge::new(0, 1),
             midpoint: Timestamp::from_ns(self.middle_ns()),

@@ -12,7 +12,7 @@ use std::path::Path;
 use probe_sync::report::{NodeRow, RunReport};
 use probe_sync::{Error as RunError, Truth, config};
 use probe_sync_files::{newest, open_regular};
-use probe_sync_lines::{Fault, GlobalWindowData};
+use probe_sync_lines::{Fault, Round};
 use probe_sync_time::{NodeId, StampSource};
 use serde::Deserialize;
 
@@ -229,7 +229,7 @@ fn recorded_faults(directory: &Path) -> Result<Vec<Fault>, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(Error::File { path, source }),
     };
-    let rounds = probe_sync::standing::last_lines(&file, |rounds: &[GlobalWindowData]| rounds.len() >= ROUNDS_MAX);
+    let rounds = probe_sync::standing::last_lines(&file, |rounds: &[Round]| rounds.len() >= ROUNDS_MAX);
     let rounds = rounds.map_err(|source| Error::File { path, source })?;
     Ok(rounds.into_iter().rev().flat_map(|round| round.watch.faults).collect())
 }

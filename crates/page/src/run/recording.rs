@@ -15,7 +15,7 @@ use probe_sync_lines::OffsetRecord;
 
 use crate::Error;
 use crate::limit::Limit;
-use crate::rounds::{Estimate, Reading, Round, Source};
+use crate::rounds::{Estimate, PageRound, Reading, Source};
 
 /// Files with rounds, in order.
 #[derive(Clone, Debug)]
@@ -57,9 +57,9 @@ impl Recording {
 }
 
 impl Source for WithTruth<'_> {
-    fn each(&self, take: &mut dyn FnMut(&Round)) -> Result<Reading, Error> {
+    fn each(&self, take: &mut dyn FnMut(&PageRound)) -> Result<Reading, Error> {
         let mut rounds =
-            Rounds { truth: self.truth, current: Round::default(), newest: None, reading: Reading::default() };
+            Rounds { truth: self.truth, current: PageRound::default(), newest: None, reading: Reading::default() };
         for (files, end) in &self.recording.parts {
             for path in files {
                 let failed = |source| Error::File { path: path.clone(), source };
@@ -81,7 +81,7 @@ impl Source for WithTruth<'_> {
 /// Assembles rounds from lines.
 struct Rounds<'a> {
     truth: Option<&'a Truth>,
-    current: Round,
+    current: PageRound,
     /// Time of the last round passed on.
     newest: Option<i64>,
     reading: Reading,
@@ -89,7 +89,7 @@ struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// Processes a line of a part that applies up to the round `end`.
-    fn line(&mut self, line: Line<'_>, end: Option<u64>, take: &mut dyn FnMut(&Round)) {
+    fn line(&mut self, line: Line<'_>, end: Option<u64>, take: &mut dyn FnMut(&PageRound)) {
         let record = match line {
             Line::Whole(bytes) => match serde_json::from_slice::<OffsetRecord>(bytes) {
                 Ok(record) => record,
@@ -126,7 +126,7 @@ impl Rounds<'_> {
     }
 
     /// Completes the current round.
-    fn end(&mut self, take: &mut dyn FnMut(&Round)) {
+    fn end(&mut self, take: &mut dyn FnMut(&PageRound)) {
         if self.current.nodes.is_empty() {
             return;
         }

@@ -23,7 +23,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_lines::{GlobalWindowData, NodeEstimate};
+use probe_sync_lines::{NodeEstimate, Round};
 use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +99,7 @@ impl Timeline {
     }
 
     /// Adds a round among the masters, in which this master is `own`.
-    pub(crate) fn follow(&self, round: &GlobalWindowData, own: NodeId) {
+    pub(crate) fn follow(&self, round: &Round, own: NodeId) {
         let mut known = self.known();
         let Some(known) = known.as_mut() else { return };
         if round.clock_disturbed(own) {
@@ -124,7 +124,7 @@ impl Timeline {
 
     /// Returns what is broadcast with a region's round; `None` if nothing is known about the clock
     /// of its reference.
-    pub(crate) fn with(&self, round: &GlobalWindowData) -> Option<Above> {
+    pub(crate) fn with(&self, round: &Round) -> Option<Above> {
         let mut known = self.known();
         let known = known.as_mut()?;
         if round.clock_disturbed(round.reference) {
@@ -152,7 +152,7 @@ impl Known {
         self.forecast.forget();
     }
 
-    fn above(&mut self, round: &GlobalWindowData, own: &NodeEstimate, is_reference: bool) -> Above {
+    fn above(&mut self, round: &Round, own: &NodeEstimate, is_reference: bool) -> Above {
         let all = round.midpoint().as_ns();
         let master = all.saturating_add(Duration::from_ns_f64(own.offset_ns.round()).as_ns());
         let rate_ppm = -own.drift_ppm / (1.0 + own.drift_ppm * 1e-6);
@@ -175,7 +175,7 @@ impl Known {
 }
 
 /// Returns how long a round remains valid: as long as it keeps a clock page synchronised.
-fn fresh_ns(round: &GlobalWindowData) -> i64 {
+fn fresh_ns(round: &Round) -> i64 {
     FRESH_WINDOWS * (round.window_end - round.window_start).as_ns().max(0) + FRESH_NS
 }
 
@@ -188,7 +188,7 @@ const REGIONS_ROUNDS_OF_BEFORE: u32 = 2;
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_lines::{Decision, Verdict};
+    use probe_sync_lines::{Decision, Findings};
     use probe_sync_time::{RoundId, Timestamp};
 
     use super::*;
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(spoiled.lift(point).hard, [f64::INFINITY; 2]);
     }
 
-    fn round(second: i64, offset_ns: f64, disturbed: bool) -> GlobalWindowData {
+    fn round(second: i64, offset_ns: f64, disturbed: bool) -> Round {
         let estimate = |node: u32, offset_ns: f64| NodeEstimate {
             node_id: NodeId(node),
             offset_ns,
@@ -237,7 +237,7 @@ mod tests {
             edges_excluded: 0,
         };
         let invalid = if disturbed { vec![NodeId(1)] } else { Vec::new() };
-        GlobalWindowData {
+        Round {
             round_id: RoundId(second as u64),
             reference: NodeId(0),
             carried_by: None,
@@ -251,7 +251,7 @@ mod tests {
             clamped: 0,
             contradictions: Vec::new(),
             clock_events: Vec::new(),
-            watch: Verdict { invalid, ..Verdict::default() },
+            watch: Findings { invalid, ..Findings::default() },
             decision: Decision::STOP,
         }
     }
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(told(&timeline), None);
         // The master was lost: its timeline is carried on by a clock that nobody knows.
         timeline.follow(&round(9, 0.0, false), NodeId(0));
-        let carried = GlobalWindowData { carried_by: Some(NodeId(1)), ..round(9, 0.0, false) };
+        let carried = Round { carried_by: Some(NodeId(1)), ..round(9, 0.0, false) };
         assert_eq!(timeline.with(&carried), None);
         assert_eq!(Timeline::default().with(&round(9, 0.0, false)), None);
     }

@@ -24,7 +24,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use probe_sync_global_clock::{Estimate, Map, Pairs, Rate, Source, Status};
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_sys::host;
 use probe_sync_time::{Clock, Counter, Duration, NodeId, SkewedClock, System, TimeNamespace, Timestamp};
 
@@ -132,7 +132,7 @@ impl Feed {
 
     /// Processes a solved round; in a region also the broadcast about the global reference, without
     /// which the round is ignored.
-    pub fn follow(&mut self, round: &GlobalWindowData, above: Option<&Above>) {
+    pub fn follow(&mut self, round: &Round, above: Option<&Above>) {
         if !self.counter_holds() {
             return;
         }
@@ -232,7 +232,7 @@ impl Feed {
 
     /// Returns the relation between the counter and the reference in this round; `None` if it shows
     /// none.
-    fn point(&self, round: &GlobalWindowData) -> Option<(Point, Pairs)> {
+    fn point(&self, round: &Round) -> Option<(Point, Pairs)> {
         let own = round.node(self.node).filter(|own| own.reachable && own.sigma_ns.is_finite())?;
         let middle = round.midpoint();
         let shown: Timestamp<System> = middle.of_reference_node() + Duration::from_ns_f64(own.offset_ns);

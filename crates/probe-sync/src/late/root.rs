@@ -3,7 +3,7 @@
 
 use probe_sync_files::OwnFolder;
 use probe_sync_lateness::live::{Batch, Clocks, Counts, Event, Place, Watch};
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_time::NodeId;
 
 use super::document::{LATE_FILE, Late, LateEvent, LateLine, LateRecord, LateStanding, SCHEMA, WaitLine};
@@ -46,7 +46,7 @@ pub(crate) struct Totals {
 
 /// Clocks of the ranks, from the last round.
 pub(super) struct Estimates<'a> {
-    pub round: &'a GlobalWindowData,
+    pub round: &'a Round,
     pub node_of_rank: &'a [NodeId],
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use probe_sync_collective::Rank;
 use probe_sync_files::OwnFolder;
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_sys::SystemClock;
 use probe_sync_time::{Clock as _, SkewedClock, System, Timestamp};
 
@@ -51,7 +51,7 @@ pub(crate) struct Turn {
     sender: Sender,
     view: LateView,
     root: Option<Root>,
-    round: Option<GlobalWindowData>,
+    round: Option<Round>,
     told: Option<Instant>,
 }
 
@@ -71,7 +71,7 @@ impl Turn {
     }
 
     /// Processes a solved round.
-    pub fn follow(&mut self, round: &GlobalWindowData) {
+    pub fn follow(&mut self, round: &Round) {
         self.round = Some(round.clone());
     }
 

@@ -200,7 +200,7 @@ struct Quiet;
 
 impl Observer for Quiet {
     fn started(&mut self, _: &session::Started<'_>) {}
-    fn round(&mut self, _: &probe_sync_lines::GlobalWindowData, _: StdDuration) {}
+    fn round(&mut self, _: &probe_sync_lines::Round, _: StdDuration) {}
 }
 
 /// Longest transfer of a region's files; smoothed offsets of a long run of many nodes are some 100

@@ -20,7 +20,7 @@ struct Quiet;
 
 impl Observer for Quiet {
     fn started(&mut self, _: &Started<'_>) {}
-    fn round(&mut self, _: &probe_sync_lines::GlobalWindowData, _: StdDuration) {}
+    fn round(&mut self, _: &probe_sync_lines::Round, _: StdDuration) {}
 }
 
 /// Observations of a clock: number of readings, largest error, and widest hard interval of the last

@@ -5,7 +5,7 @@
 //! know each other's windows. A node is not judged in a round in which its clock or its reference's
 //! clock was flagged.
 
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_time::{NodeId, RoundId};
 
 use super::{SIGMAS_95, TruthVerdict, median};
@@ -37,7 +37,7 @@ impl Judge {
     }
 
     /// Returns the true offset of a node at the midpoint of a round.
-    pub fn true_offset_ns(&self, node: NodeId, round: &GlobalWindowData) -> Option<f64> {
+    pub fn true_offset_ns(&self, node: NodeId, round: &Round) -> Option<f64> {
         self.truth.offset_ns(node, round.midpoint())
     }
 
@@ -48,7 +48,7 @@ impl Judge {
     }
 
     /// Judges a solved round.
-    pub fn observe(&mut self, round: &GlobalWindowData) {
+    pub fn observe(&mut self, round: &Round) {
         if round.round_id < FIRST_JUDGED_ROUND {
             return;
         }

@@ -3,7 +3,7 @@
 //! The recorder passes in every round and the report lists the phases. A round belongs to the phase
 //! that the previous round decided on.
 
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_time::{Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub(super) struct Phases {
 
 impl Phases {
     /// Adds a solved round.
-    pub fn observe(&mut self, round: &GlobalWindowData) {
+    pub fn observe(&mut self, round: &Round) {
         if let Some(name) = &self.current {
             let goes_on = |phase: &&mut Phase| phase.name == *name && phase.last.next() == round.round_id;
             if let Some(phase) = self.all.last_mut().filter(goes_on) {

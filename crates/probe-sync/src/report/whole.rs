@@ -10,7 +10,7 @@
 
 use probe_sync_estimate::round::{SolvedRound, SolverOptions};
 use probe_sync_estimate::run::Smoothed;
-use probe_sync_lines::{EdgeAlphaBeta, GlobalWindowData, OffsetRecord, OffsetsHeader, SMOOTHED_OFFSETS};
+use probe_sync_lines::{EdgeFit, OffsetRecord, OffsetsHeader, Round, SMOOTHED_OFFSETS};
 
 use crate::Error;
 use crate::store::{RunDirectory, write_offsets_to};
@@ -21,14 +21,14 @@ pub(super) struct Whole {
     rounds: Vec<SolvedRound>,
     /// Rounds after the reference was lost: later data does not improve knowledge of its timeline,
     /// so their lines are unchanged.
-    carried: Vec<GlobalWindowData>,
+    carried: Vec<Round>,
     edges: usize,
     too_long: bool,
 }
 
 impl Whole {
     /// Adds a solved round and its edges.
-    pub(super) fn take(&mut self, data: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
+    pub(super) fn take(&mut self, data: &Round, edges: Vec<EdgeFit>) {
         self.edges += edges.len() + data.all_nodes.len();
         if self.too_long || self.edges > MOST_EDGES {
             (self.rounds, self.carried, self.too_long) = (Vec::new(), Vec::new(), true);

@@ -20,7 +20,7 @@
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::Rank;
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_sys::SystemClock;
 use probe_sync_time::{Clock as _, Duration, NodeId, Reference, RoundId, Timestamp};
 
@@ -68,7 +68,7 @@ pub(super) struct Here<'a, 'c> {
     pub decider: Option<&'a mut Decider>,
     pub stop: &'a Stop,
     pub window: &'a mut WindowPlan,
-    pub last: Option<&'a GlobalWindowData>,
+    pub last: Option<&'a Round>,
     /// The current round.
     pub round_id: RoundId,
 }
@@ -109,12 +109,12 @@ impl Control {
     }
 
     /// Answers the requests that this round's decision fulfils.
-    pub fn follow(&mut self, round: &GlobalWindowData) {
+    pub fn follow(&mut self, round: &Round) {
         self.brought.retain(|asked| !asked.answered_by(round));
     }
 
     /// Records that the run ended after this round, without another decision.
-    pub fn ended(&mut self, last: Option<&GlobalWindowData>) {
+    pub fn ended(&mut self, last: Option<&Round>) {
         self.brought.retain(|asked| !asked.answered_by_the_end(last));
     }
 

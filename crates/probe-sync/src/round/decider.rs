@@ -12,7 +12,7 @@
 use std::time::Duration as StdDuration;
 
 use probe_sync_estimate::round::{SolvedRound, SolverOptions, Timeline};
-use probe_sync_lines::{Decision, GlobalWindowData, Hosts, NodeWindowData};
+use probe_sync_lines::{Decision, Hosts, NodeWindow, Round};
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +101,7 @@ impl Decider {
     }
 
     /// Continues after this round of a running run, with no other knowledge.
-    pub fn adopt(&mut self, round: &GlobalWindowData) {
+    pub fn adopt(&mut self, round: &Round) {
         self.timeline = Timeline::resume(self.timeline.options().clone(), round.clone());
         self.take_decision(&round.decision);
     }
@@ -130,7 +130,7 @@ impl Decider {
     /// # Errors
     /// Returns an error if no window is from a node that knows the reference time, or the graph
     /// cannot be solved.
-    pub fn decide(&mut self, ended: &Ended<'_>, windows: &[NodeWindowData]) -> Result<Decided, Error> {
+    pub fn decide(&mut self, ended: &Ended<'_>, windows: &[NodeWindow]) -> Result<Decided, Error> {
         let Ended { round_id, length, pace, master } = *ended;
         let leading = self.timeline.leading(windows);
         let leading = leading.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
@@ -223,7 +223,7 @@ const FIRST_WINDOWS: u64 = 4;
 
 /// Returns true if a last window cut short by a signal has less than half its length and is not
 /// solved.
-fn too_short(leading: &NodeWindowData, length: Duration) -> bool {
+fn too_short(leading: &NodeWindow, length: Duration) -> bool {
     (leading.window_end - leading.window_start).as_ns() < length.as_ns() / 2
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration as StdDuration;
 use probe_sync_collective::{
     self as collective, Attendance, Call, Collective, Deadline, Frames, Rank, SideWork, Traffic,
 };
-use probe_sync_lines::NodeWindowData;
+use probe_sync_lines::NodeWindow;
 use probe_sync_time::{Duration, NodeId, RoundId};
 
 use super::messages::{Broadcast, Word};
@@ -71,7 +71,7 @@ impl<'c> Exchange<'c> {
     ///
     /// # Errors
     /// Names a rank that is late or gone, or whose message is invalid.
-    pub fn gather(&mut self, own: Option<&NodeWindowData>, window: Duration) -> Result<Vec<NodeWindowData>, Error> {
+    pub fn gather(&mut self, own: Option<&NodeWindow>, window: Duration) -> Result<Vec<NodeWindow>, Error> {
         let payload = own.map(wire::encode).unwrap_or_default();
         // Who comes to the root anew finds out only then that it hangs, and is to find it out when
         // those do who wait for its word.
@@ -93,10 +93,10 @@ impl<'c> Exchange<'c> {
     /// Errors of [`Self::gather`]; also if a window is from another round.
     pub fn allgather(
         &mut self,
-        own: Option<&NodeWindowData>,
+        own: Option<&NodeWindow>,
         round_id: RoundId,
         window: Duration,
-    ) -> Result<(Vec<NodeWindowData>, Vec<bool>), Error> {
+    ) -> Result<(Vec<NodeWindow>, Vec<bool>), Error> {
         let payload = wire::encode(&own);
         let root = self.at_root();
         let deadline = if root { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
@@ -104,9 +104,9 @@ impl<'c> Exchange<'c> {
         self.gathered_bytes = self.frames.iter().map(<[u8]>::len).sum();
         let here = self.frames.iter().map(|bytes| !bytes.is_empty()).collect();
         let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
-        let said: Vec<Option<NodeWindowData>> =
+        let said: Vec<Option<NodeWindow>> =
             present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect::<Result<_, _>>()?;
-        let windows: Vec<NodeWindowData> = said.into_iter().flatten().collect();
+        let windows: Vec<NodeWindow> = said.into_iter().flatten().collect();
         match windows.iter().find(|window| window.round_id != round_id) {
             Some(other) => Err(Error::Sequence { expected: round_id, got: other.round_id }),
             None => Ok((windows, here)),

@@ -10,7 +10,7 @@ use std::time::Duration as StdDuration;
 use probe_sync_collective::Rank;
 use probe_sync_estimate::round::SolvedRound;
 use probe_sync_files::OwnFolder;
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_time::RoundId;
 
 use super::attendants::Attendants;
@@ -90,7 +90,7 @@ impl Keeper {
     }
 
     /// Records a round that the previous master decided last, and that others have missed.
-    pub fn record_missed(&mut self, round: &GlobalWindowData) {
+    pub fn record_missed(&mut self, round: &Round) {
         self.recorder.record(round, StdDuration::ZERO);
     }
 

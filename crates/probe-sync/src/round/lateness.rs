@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use probe_sync_collective::SideWork;
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 
 use super::Rounds;
 use super::messages::Word;
@@ -31,7 +31,7 @@ impl Rounds<'_> {
     }
 
     /// At the root: updates the ranks' clocks from a round, and the metrics of late ranks.
-    pub(super) fn follow_late(&mut self, round: &GlobalWindowData) {
+    pub(super) fn follow_late(&mut self, round: &Round) {
         let Some(keeper) = &mut self.keeper else { return };
         let mut late = self.side.late();
         late.follow(round);

@@ -1,7 +1,7 @@
 //! The contents of messages between ranks, in a round and between rounds.
 
 use probe_sync_collective::Rank;
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_time::{NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub(crate) enum Broadcast {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Told {
     /// The round, or this rank's part of it.
-    pub round: GlobalWindowData,
+    pub round: Round,
     /// Nodes that probe again from now on.
     pub back: Vec<Back>,
     /// Ranks that do not take part. Only present ranks can get another master when this one is
@@ -65,7 +65,7 @@ pub(crate) enum Word {
 
 impl Broadcast {
     /// Creates the broadcast of a solved round, without a shadow.
-    pub fn solved(round: GlobalWindowData, back: Vec<Back>, away: Vec<Rank>) -> Self {
+    pub fn solved(round: Round, back: Vec<Back>, away: Vec<Rank>) -> Self {
         Self::Solved(Box::new(Told { round, back, away, shadow: None, attendants: None, above: None }))
     }
 
@@ -75,7 +75,7 @@ impl Broadcast {
     }
 
     /// Returns the common message with this part of the round.
-    fn of_all(&self, part: impl FnOnce(&GlobalWindowData) -> GlobalWindowData) -> Self {
+    fn of_all(&self, part: impl FnOnce(&Round) -> Round) -> Self {
         let Self::Solved(told) = self else { return Self::Ended { round_id: self.round_id() } };
         let (back, away, above) = (told.back.clone(), told.away.clone(), told.above);
         Self::Solved(Box::new(Told { round: part(&told.round), back, away, shadow: None, attendants: None, above }))

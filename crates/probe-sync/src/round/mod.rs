@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_lines::{GlobalWindowData, NodeWindowData};
+use probe_sync_lines::{NodeWindow, Round};
 use probe_sync_sys::{SystemClock, clock};
 use probe_sync_time::{Clock as _, Duration, NodeId, RoundId, System, Timestamp};
 
@@ -78,7 +78,7 @@ pub(crate) struct Rounds<'c> {
     /// On all potential successors: which ranks are present.
     attendants: Option<Present>,
     /// In time-based rounds: the windows from which the last round was solved.
-    last_windows: Vec<NodeWindowData>,
+    last_windows: Vec<NodeWindow>,
     joined: Arc<Joined>,
     control: Control,
     /// Whether the node starts exchanges.
@@ -208,7 +208,7 @@ impl<'c> Rounds<'c> {
 
     /// Waits until the window has ended, reading the clocks in its middle, and cuts it if this rank
     /// is a node.
-    fn end_window(&mut self, parts: &mut Parts) -> Result<(Option<NodeWindowData>, Instant), Error> {
+    fn end_window(&mut self, parts: &mut Parts) -> Result<(Option<NodeWindow>, Instant), Error> {
         parts.time(Part::Wait, || self.wait_for_end())?;
         let retries = self.exchange.traffic().retries;
         let Some(node) = &mut self.node else { return Ok((None, Instant::now())) };
@@ -273,7 +273,7 @@ impl<'c> Rounds<'c> {
     }
 
     /// Runs one round with the current master, or with its successor if it is lost meanwhile.
-    fn round(&mut self, own: Option<&NodeWindowData>, closed: Instant, parts: &mut Parts) -> Result<bool, Error> {
+    fn round(&mut self, own: Option<&NodeWindow>, closed: Instant, parts: &mut Parts) -> Result<bool, Error> {
         let (round_id, mut masters_lost) = (self.round_id, Vec::new());
         // Bounded: every time round there is one rank less to be the master.
         loop {
@@ -306,7 +306,7 @@ impl<'c> Rounds<'c> {
 
     fn round_with_master(
         &mut self,
-        own: Option<&NodeWindowData>,
+        own: Option<&NodeWindow>,
         closed: Instant,
         parts: &mut Parts,
     ) -> Result<bool, Error> {
@@ -339,12 +339,7 @@ impl<'c> Rounds<'c> {
         self.follow_and_finish(broadcast, &windows, decided_at, parts)
     }
 
-    fn round_of_all(
-        &mut self,
-        own: Option<&NodeWindowData>,
-        closed: Instant,
-        parts: &mut Parts,
-    ) -> Result<bool, Error> {
+    fn round_of_all(&mut self, own: Option<&NodeWindow>, closed: Instant, parts: &mut Parts) -> Result<bool, Error> {
         let allgather = || self.exchange.allgather(own, self.round_id, self.pace.window);
         let (windows, here) = parts.time(Part::Gather, allgather)?;
         if let Some(keeper) = &mut self.keeper {
@@ -379,11 +374,11 @@ impl<'c> Rounds<'c> {
     /// without it. `master` holds the master's times.
     fn decide(
         &mut self,
-        windows: &[NodeWindowData],
+        windows: &[NodeWindow],
         closed: Instant,
         master: Option<MasterTime>,
         parts: &mut Parts,
-    ) -> Result<Option<Box<GlobalWindowData>>, Error> {
+    ) -> Result<Option<Box<Round>>, Error> {
         let Some(decider) = &mut self.decider else { return Ok(None) };
         let ended = Ended { round_id: self.round_id, length: self.window.length(), pace: &self.pace, master };
         let Decided::Solved(solved) = parts.time(Part::Solve, || decider.decide(&ended, windows))? else {
@@ -399,7 +394,7 @@ impl<'c> Rounds<'c> {
     fn follow_and_finish(
         &mut self,
         broadcast: Broadcast,
-        windows: &[NodeWindowData],
+        windows: &[NodeWindow],
         decided_at: Option<(NodeId, Timestamp<System>)>,
         parts: &Parts,
     ) -> Result<bool, Error> {
@@ -472,7 +467,7 @@ impl<'c> Rounds<'c> {
     }
 
     /// Returns the last solved round.
-    pub fn last(&self) -> Option<&GlobalWindowData> {
+    pub fn last(&self) -> Option<&Round> {
         self.last.as_ref().map(|told| &told.round)
     }
 

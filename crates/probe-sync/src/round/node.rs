@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{WindowCut, fit_window};
-use probe_sync_lines::{NodeWindowData, Punctuality};
+use probe_sync_lines::{NodeWindow, Punctuality};
 use probe_sync_sys::TracerClock;
 use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
 
@@ -155,7 +155,7 @@ impl Node {
         planned: Option<Timestamp<System>>,
         stop: &Stop,
         control_retries: u64,
-    ) -> Result<(NodeWindowData, Instant), Error> {
+    ) -> Result<(NodeWindow, Instant), Error> {
         let (mut cut, commands_waiting) = self.prober.cut()?;
         for edge in &mut cut.edges {
             edge.stamp_errors_ns = stamp_errors_ns(&self.nodes, edge.edge);

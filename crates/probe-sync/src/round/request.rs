@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration as StdDuration;
 
-use probe_sync_lines::{Decision, GlobalWindowData};
+use probe_sync_lines::{Decision, Round};
 use probe_sync_time::{Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -171,7 +171,7 @@ impl Requests {
 
 impl Asked {
     /// Answers the caller if this round's decision fulfils the request. Returns true if it does.
-    pub fn answered_by(&self, round: &GlobalWindowData) -> bool {
+    pub fn answered_by(&self, round: &Round) -> bool {
         let holds = self.request.holds(&round.decision);
         if holds {
             // Nobody may be waiting.
@@ -182,7 +182,7 @@ impl Asked {
 
     /// Answers the caller that requested the end, after the run has ended with this round. Returns
     /// true if the end was requested.
-    pub fn answered_by_the_end(&self, last: Option<&GlobalWindowData>) -> bool {
+    pub fn answered_by_the_end(&self, last: Option<&Round>) -> bool {
         let first = Since { round: RoundId::default(), start: Timestamp::from_ns(0) };
         let since = last.map_or(first, |last| Since { round: last.round_id.next(), start: last.window_end });
         self.request == Request::Stop && self.answer.send(Ok(since)).is_ok()

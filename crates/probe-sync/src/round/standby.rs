@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use probe_sync_lines::{GlobalWindowData, NodeWindowData};
+use probe_sync_lines::{NodeWindow, Round};
 use probe_sync_time::{Duration, NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ use crate::pace::{Pace, Policy};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shadow {
     /// Windows from which the round was solved.
-    pub windows: Vec<NodeWindowData>,
+    pub windows: Vec<NodeWindow>,
     /// Times on the master's own clock.
     pub time: MasterTime,
     /// Requests accepted since the previous round.
@@ -65,7 +65,7 @@ impl Standby {
     }
 
     /// Repeats the decision of a round. `length` and `pace` are those of the window that it ended.
-    pub fn follow(&mut self, shadow: Shadow, round: &GlobalWindowData, length: Duration, pace: &Pace) {
+    pub fn follow(&mut self, shadow: Shadow, round: &Round, length: Duration, pace: &Pace) {
         let Shadow { windows, time, requests } = shadow;
         self.begun = Instant::now().checked_sub(time.begun).unwrap_or(self.begun);
         let last = self.last.replace(round.round_id);

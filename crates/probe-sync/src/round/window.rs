@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use probe_sync_lines::{Decision, GlobalWindowData};
+use probe_sync_lines::{Decision, Round};
 use probe_sync_time::{Duration, NodeId, Reference, System, Timestamp};
 
 /// The planned end of the current window.
@@ -34,7 +34,7 @@ impl WindowPlan {
     }
 
     /// Plans the next window: `t_i = t_ref + offset_i`.
-    pub fn following(round: &GlobalWindowData, node: Option<NodeId>) -> Self {
+    pub fn following(round: &Round, node: Option<NodeId>) -> Self {
         let estimate = node.and_then(|node| round.node(node)).filter(|estimate| estimate.reachable);
         let offset = estimate.map(|estimate| Duration::from_ns_f64(estimate.offset_ns));
         Self {

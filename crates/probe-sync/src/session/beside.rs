@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::FileSender;
-use probe_sync_lines::{GlobalWindowData, MARKS_FOLDER, marks_file};
+use probe_sync_lines::{MARKS_FOLDER, Round, marks_file};
 use probe_sync_time::RunId;
 
 use super::by_launcher::{self, Steps};
@@ -79,13 +79,13 @@ pub(super) struct Seen {
     pub run: Option<RunId>,
     /// Files of this rank that alignment reads, relative to the run's directory.
     pub records: Vec<String>,
-    pub latest: Option<Arc<GlobalWindowData>>,
+    pub latest: Option<Arc<Round>>,
     pub floors: Floors,
 }
 
 impl Seen {
     /// Records a newly solved round.
-    pub fn observe(&mut self, latest: Option<Arc<GlobalWindowData>>) {
+    pub fn observe(&mut self, latest: Option<Arc<Round>>) {
         let is_new = self.latest.as_ref().map(|round| round.round_id) != latest.as_ref().map(|round| round.round_id);
         self.latest = latest;
         if is_new && let (Some(round), Some(process)) = (&self.latest, &self.process) {
@@ -136,7 +136,7 @@ impl SessionHandle {
     }
 
     /// Returns the last solved round.
-    pub fn round(&self) -> Option<Arc<GlobalWindowData>> {
+    pub fn round(&self) -> Option<Arc<Round>> {
         self.in_own_process().ok()?;
         self.shared.see().latest.clone()
     }
@@ -146,13 +146,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// Returns an error if the session has failed, or the time is over.
-    pub fn next_round(
-        &self,
-        seen: Option<&GlobalWindowData>,
-        limit: StdDuration,
-    ) -> Result<Option<Arc<GlobalWindowData>>, Error> {
+    pub fn next_round(&self, seen: Option<&Round>, limit: StdDuration) -> Result<Option<Arc<Round>>, Error> {
         let known = seen.map(|round| round.round_id);
-        let later = |round: &Arc<GlobalWindowData>| known.is_none_or(|known| round.round_id > known);
+        let later = |round: &Arc<Round>| known.is_none_or(|known| round.round_id > known);
         self.wait("the next round", limit, |seen| match (&seen.progress, seen.latest.clone().filter(later)) {
             (_, Some(round)) => Some(Some(round)),
             (Progress::Ended, None) => Some(None),
@@ -166,7 +162,7 @@ impl SessionHandle {
     /// # Errors
     /// [`Error::BoundUnreachable`] within some rounds if path and host asymmetry alone exceed it;
     /// otherwise an error if the session has ended or failed, or the time is over.
-    pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<GlobalWindowData>, Error> {
+    pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<Round>, Error> {
         let within = |seen: &Seen| {
             let (round, node) = (seen.latest.as_ref()?, seen.process.as_ref()?.node);
             let own = round.node(node).filter(|own| own.reachable)?;
@@ -436,7 +432,7 @@ mod tests {
         let handles = [zero, one];
         let first = handles[1].wait_until_bound(1_000_000, LONG).expect("a millisecond is soon known");
         handles.iter().for_each(SessionHandle::pause);
-        let later = |seen: &GlobalWindowData| handles[1].next_round(Some(seen), LONG).expect("it goes on").expect("it");
+        let later = |seen: &Round| handles[1].next_round(Some(seen), LONG).expect("it goes on").expect("it");
         let mut round = later(&first);
         while round.all_nodes[1].reachable {
             round = later(&round);
@@ -452,7 +448,7 @@ mod tests {
         let ended: Vec<_> = handles.into_iter().map(|handle| std::thread::spawn(move || handle.stop())).collect();
         ended.into_iter().for_each(|end| _ = end.join().expect("no panic").expect("in order"));
         let lines = std::fs::read_to_string(directory.path().join("out/global_windows.jsonl")).expect("rounds");
-        let round = |line| serde_json::from_str::<GlobalWindowData>(line).expect("a round");
+        let round = |line| serde_json::from_str::<Round>(line).expect("a round");
         let (earliest, last) = (lines.lines().next().map(round), lines.lines().last().map(round));
         let (earliest, last) = (earliest.expect("a line"), last.expect("a line"));
         // Short, so that a bound is known soon.

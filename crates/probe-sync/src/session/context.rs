@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_sys::{SystemClock, TracerClock};
 use probe_sync_time::{Clock as _, NodeId, StampSource, System, Timestamp};
 
@@ -64,7 +64,7 @@ pub trait Observer {
     /// Called when the handshake is complete, at rank 0.
     fn started(&mut self, started: &Started<'_>);
     /// Called when a round was solved, `latency` after its window's end.
-    fn round(&mut self, round: &GlobalWindowData, latency: StdDuration);
+    fn round(&mut self, round: &Round, latency: StdDuration);
 }
 
 /// What is known once the handshake is complete.

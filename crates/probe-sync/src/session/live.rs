@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Rank};
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_time::{NodeId, RunId};
 
 use super::context::{Context, Started};
@@ -156,7 +156,7 @@ impl<'c> Session<'c> {
     /// # Errors
     /// The first error. The results of rounds finished before are on disk, and at the root in
     /// `report.json`.
-    pub fn next_round(&mut self) -> Result<Option<&GlobalWindowData>, Error> {
+    pub fn next_round(&mut self) -> Result<Option<&Round>, Error> {
         if self.failed {
             return Ok(None);
         }
@@ -192,7 +192,7 @@ impl<'c> Session<'c> {
     }
 
     /// Returns the last solved round.
-    pub fn round(&self) -> Option<&GlobalWindowData> {
+    pub fn round(&self) -> Option<&Round> {
         self.rounds.last()
     }
 

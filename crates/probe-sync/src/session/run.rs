@@ -20,14 +20,14 @@ use crate::{Config, Error};
 ///
 /// use probe_sync::collective::InProcess;
 /// use probe_sync::{Config, Context, Observer, Started, run};
-/// use probe_sync_lines::GlobalWindowData;
+/// use probe_sync_lines::Round;
 ///
 /// struct Quiet;
 /// impl Observer for Quiet {
 ///     fn started(&mut self, started: &Started<'_>) {
 ///         assert_eq!(started.nodes, 1);
 ///     }
-///     fn round(&mut self, round: &GlobalWindowData, _latency: Duration) {
+///     fn round(&mut self, round: &Round, _latency: Duration) {
 ///         assert_eq!(round.all_nodes[0].offset_ns, 0.0, "it is its own reference");
 ///     }
 /// }

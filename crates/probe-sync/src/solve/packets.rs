@@ -19,7 +19,7 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use probe_sync_estimate::edge_fit::{FitOptions, OneWayPacket, PacketWindow, fit_packets};
-use probe_sync_lines::{EdgeAlphaBeta, NodeWindowData, Punctuality};
+use probe_sync_lines::{EdgeFit, NodeWindow, Punctuality};
 use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::plausible::{MAX_NODES, NODE_TOO_LARGE, TIME_TOO_FAR, TIMES_NS};
@@ -125,8 +125,7 @@ impl Packets {
         for (window, packets) in windows {
             let start = first + Duration::from_ns(window * length.as_ns());
             let round_id = RoundId(window.unsigned_abs());
-            let mut of_nodes: BTreeMap<NodeId, Vec<EdgeAlphaBeta>> =
-                BTreeMap::from([(recording.reference(), Vec::new())]);
+            let mut of_nodes: BTreeMap<NodeId, Vec<EdgeFit>> = BTreeMap::from([(recording.reference(), Vec::new())]);
             for (pair, ways) in packets.pairs() {
                 let own_start = start + offsets[&pair.src];
                 if let Some(line) = packets.fitted(pair, own_start.midpoint(own_start + length)) {
@@ -149,7 +148,7 @@ impl Packets {
         Ok(())
     }
 
-    fn fitted(&self, edge: Edge, midpoint: Timestamp<System>) -> Option<EdgeAlphaBeta> {
+    fn fitted(&self, edge: Edge, midpoint: Timestamp<System>) -> Option<EdgeFit> {
         let [forward, reverse] = [edge, reversed(edge)].map(|way| self.0.get(&way).map_or(&[][..], Vec::as_slice));
         // The poorest: stamps of several sources are fitted as if all were of that.
         let stamp = forward.iter().chain(reverse).map(|(_, stamp)| *stamp).max()?;
@@ -263,9 +262,9 @@ fn contribution(
     round_id: RoundId,
     start: Timestamp<System>,
     length: Duration,
-    edges: Vec<EdgeAlphaBeta>,
-) -> NodeWindowData {
-    NodeWindowData {
+    edges: Vec<EdgeFit>,
+) -> NodeWindow {
+    NodeWindow {
         node_id: node,
         round_id,
         window_start: start,

@@ -2,7 +2,7 @@
 //!
 //! Every line of a recording is checked before it is used.
 
-use probe_sync_lines::NodeWindowData;
+use probe_sync_lines::NodeWindow;
 use probe_sync_time::{System, Timestamp};
 
 use crate::store::{ProbeLine, ProbeWindowLine};
@@ -36,7 +36,7 @@ pub(super) fn implausible_close(close: &ProbeWindowLine) -> Option<&'static str>
     }
 }
 
-pub(super) fn implausible_window(window: &NodeWindowData) -> Option<&'static str> {
+pub(super) fn implausible_window(window: &NodeWindow) -> Option<&'static str> {
     let probed = window.edges.iter().map(|edge| edge.dst_node_id).chain(window.unfitted.iter().map(|(dst, _)| *dst));
     let peers = probed.chain(window.packets.iter().map(|packets| packets.peer));
     let largest = peers.map(|peer| peer.0).fold(window.node_id.0, u32::max);

@@ -11,9 +11,7 @@ use std::path::Path;
 use probe_sync_estimate::round::{EdgeCut, SolvedRound, Solver, SolverOptions, Timeline, WindowCut, fit_window};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_files::open_regular;
-use probe_sync_lines::{
-    Culprit, Decision, EdgeAlphaBeta, Fault, GlobalWindowData, NodeWindowData, OffsetRecord, OffsetsHeader,
-};
+use probe_sync_lines::{Culprit, Decision, EdgeFit, Fault, NodeWindow, OffsetRecord, OffsetsHeader, Round};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};
@@ -27,7 +25,7 @@ use crate::{Config, Error};
 pub(super) struct Recording {
     exchanges: BTreeMap<(RoundId, NodeId), WindowRecord>,
     /// Fitted windows by round and node.
-    windows: BTreeMap<RoundId, BTreeMap<NodeId, NodeWindowData>>,
+    windows: BTreeMap<RoundId, BTreeMap<NodeId, NodeWindow>>,
     pub(super) nodes: BTreeSet<NodeId>,
     pub(super) solved: Solved,
     /// Description of the nodes by the run that recorded them.
@@ -44,7 +42,7 @@ pub(super) struct Rounds {
     /// Rounds solved relative to the reference.
     pub(super) solved: Vec<SolvedRound>,
     /// Rounds in which another clock carried the reference's timeline on; not smoothed.
-    pub(super) carried: Vec<GlobalWindowData>,
+    pub(super) carried: Vec<Round>,
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +118,7 @@ impl Recording {
     }
 
     pub(super) fn take_window(&mut self, path: &Path, number: usize, line: &[u8]) {
-        let mut window = match serde_json::from_slice::<NodeWindowData>(line) {
+        let mut window = match serde_json::from_slice::<NodeWindow>(line) {
             Ok(window) => window,
             Err(error) => return self.skip(path, number, &error.to_string()),
         };
@@ -155,7 +153,7 @@ impl Recording {
     }
 
     /// Adds a window that was fitted elsewhere.
-    pub(super) fn put(&mut self, window: NodeWindowData) {
+    pub(super) fn put(&mut self, window: NodeWindow) {
         self.windows.entry(window.round_id).or_default().insert(window.node_id, window);
     }
 
@@ -190,7 +188,7 @@ impl Recording {
         self.exchanges.values_mut().for_each(|window| window.edges.retain(|node, _| !stray(node)));
         for windows in self.windows.values_mut() {
             windows.retain(|node, _| !stray(node));
-            let outside = |edge: &EdgeAlphaBeta| stray(&edge.src_node_id) || stray(&edge.dst_node_id);
+            let outside = |edge: &EdgeFit| stray(&edge.src_node_id) || stray(&edge.dst_node_id);
             windows.values_mut().for_each(|window| window.edges.retain(|edge| !outside(edge)));
         }
         let count = strays.len();
@@ -252,13 +250,13 @@ impl Recording {
         let mut solver = Solver::new(options.clone());
         let mut without: Option<Timeline> = None;
         for (round_id, windows) in std::mem::take(&mut self.windows) {
-            let windows: Vec<NodeWindowData> = windows.into_values().collect();
+            let windows: Vec<NodeWindow> = windows.into_values().collect();
             let Some(reference) = reference_window(self.reference, &windows) else {
                 let resumed = without
                     .take()
                     .or_else(|| Some(Timeline::resume(options.clone(), last_known(self.reference, &rounds)?)));
                 if let Some(mut timeline) = resumed {
-                    let by = carried.last().and_then(|round: &GlobalWindowData| round.carried_by);
+                    let by = carried.last().and_then(|round: &Round| round.carried_by);
                     carried.extend(self.carry(&mut timeline, by, round_id, &windows)?);
                     without = Some(timeline);
                 } else {
@@ -288,8 +286,8 @@ impl Recording {
         timeline: &mut Timeline,
         carrier: Option<NodeId>,
         round_id: RoundId,
-        windows: &[NodeWindowData],
-    ) -> Result<Option<GlobalWindowData>, Error> {
+        windows: &[NodeWindow],
+    ) -> Result<Option<Round>, Error> {
         let Some(leading) = timeline.leading(windows) else {
             self.skip_round(round_id);
             return Ok(None);
@@ -373,13 +371,13 @@ impl WindowRecord {
 }
 
 /// Returns the last round in which a node other than the reference was known.
-fn last_known(reference: NodeId, rounds: &[SolvedRound]) -> Option<GlobalWindowData> {
+fn last_known(reference: NodeId, rounds: &[SolvedRound]) -> Option<Round> {
     rounds.iter().rev().find(|round| round.data.knows_another_than(reference)).map(|round| round.data.clone())
 }
 
 /// Returns the reference node's window; if it probed no node, the window of a node that probed it,
 /// converted to its clock.
-fn reference_window(reference: NodeId, windows: &[NodeWindowData]) -> Option<NodeWindowData> {
+fn reference_window(reference: NodeId, windows: &[NodeWindow]) -> Option<NodeWindow> {
     if let Some(own) = windows.iter().find(|window| window.node_id == reference) {
         return Some(own.clone());
     }
@@ -387,7 +385,7 @@ fn reference_window(reference: NodeId, windows: &[NodeWindowData]) -> Option<Nod
         let edge = window.edges.iter().find(|edge| edge.dst_node_id == reference)?;
         let theta = Duration::from_ns(edge.beta as i64);
         let [start, end] = [window.window_start + theta, window.window_end + theta];
-        implausible_span(start, end).is_none().then(|| NodeWindowData {
+        implausible_span(start, end).is_none().then(|| NodeWindow {
             node_id: reference,
             window_start: start,
             window_end: end,

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_files::{continuations, no_more_open_than, open_regular, segments};
 use probe_sync_lines::{
-    Break, ClockEvent, Culprit, Decision, EdgeAlphaBeta, Fault, GlobalWindowData, NodeEstimate, NodeWindowData,
-    PeerPackets, Punctuality, SnapshotCounts, Verdict,
+    ClockBreak, ClockEvent, Culprit, Decision, EdgeFit, Fault, Findings, NodeEstimate, NodeWindow, PeerPackets,
+    Punctuality, Round, SnapshotCounts,
 };
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 use prost::Message;
@@ -37,11 +37,11 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error>
         // count.
         export.rounds.retain(|round| round.round_id < first_round);
         for path in segments(&recording) {
-            export.rounds.extend(lines::<GlobalWindowData>(&path)?.iter().map(round));
+            export.rounds.extend(lines::<Round>(&path)?.iter().map(round));
         }
     }
     for path in node_files(&directory.join("windows"))? {
-        export.windows.extend(lines::<NodeWindowData>(&path)?.iter().map(window));
+        export.windows.extend(lines::<NodeWindow>(&path)?.iter().map(window));
     }
     export.windows.sort_by_key(|window| (window.round_id, window.node_id));
     for path in node_files(&directory.join("probes"))? {
@@ -135,8 +135,8 @@ fn clock_event(event: ClockEvent) -> proto::ClockEvent {
 // What follows takes its argument apart without `..`: a field that is added there does not compile
 // until it is exported.
 
-fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
-    let EdgeAlphaBeta {
+fn line(line: &EdgeFit) -> proto::EdgeAlphaBeta {
+    let EdgeFit {
         src_node_id,
         dst_node_id,
         midpoint,
@@ -176,8 +176,8 @@ fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
     }
 }
 
-fn window(window: &NodeWindowData) -> proto::NodeWindowData {
-    let NodeWindowData {
+fn window(window: &NodeWindow) -> proto::NodeWindowData {
+    let NodeWindow {
         node_id,
         round_id,
         window_start,
@@ -266,8 +266,8 @@ fn node(node: &NodeEstimate) -> proto::NodeEstimate {
     }
 }
 
-fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
-    let GlobalWindowData {
+fn round(round: &Round) -> proto::GlobalWindowData {
+    let Round {
         round_id,
         reference,
         carried_by,
@@ -315,9 +315,9 @@ fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
     }
 }
 
-fn verdict(verdict: &Verdict) -> proto::Verdict {
-    let Verdict { faults, breaks, left_out, invalid } = verdict;
-    let broken = |Break { node, round }: &Break| proto::Break { node_id: node.0, round: round.0 };
+fn verdict(verdict: &Findings) -> proto::Verdict {
+    let Findings { faults, breaks, left_out, invalid } = verdict;
+    let broken = |ClockBreak { node, round }: &ClockBreak| proto::Break { node_id: node.0, round: round.0 };
     let left = |(round, left_out): &(RoundId, Edge)| proto::LeftOut { round: round.0, edge: Some(edge(*left_out)) };
     proto::Verdict {
         faults: faults.iter().map(fault).collect(),
@@ -417,7 +417,7 @@ mod tests {
     }
 
     /// A round in which nothing is zero or absent.
-    fn full_round() -> GlobalWindowData {
+    fn full_round() -> Round {
         let mut round = solved();
         round.all_nodes[0].bound_lo_ns = -8.0;
         round.excluded_edges[0].0 = Edge::new(3, 1);
@@ -427,7 +427,7 @@ mod tests {
         let event = ClockEvent { step_ns: 1, slew_ppm: 2.0, at: at(3), step_between: Some([at(1), at(2)]) };
         round.clock_events = vec![(NodeId(1), event)];
         round.watch.faults.retain(|fault| fault.culprit != Culprit::Node(NodeId(0)));
-        round.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(4) }];
+        round.watch.breaks = vec![ClockBreak { node: NodeId(1), round: RoundId(4) }];
         round.watch.left_out = vec![(RoundId(3), Edge::new(2, 1))];
         round.watch.invalid = vec![NodeId(2)];
         round.carried_by = Some(NodeId(1));
@@ -444,9 +444,9 @@ mod tests {
         round
     }
 
-    fn full_window() -> NodeWindowData {
+    fn full_window() -> NodeWindow {
         let at = Timestamp::<System>::from_ns;
-        let edge = EdgeAlphaBeta {
+        let edge = EdgeFit {
             src_node_id: NodeId(1),
             dst_node_id: NodeId(2),
             midpoint: at(15),
@@ -464,7 +464,7 @@ mod tests {
             stamp: StampSource::Kernel,
             stamp_errors_ns: [12.0, 13.0],
         };
-        NodeWindowData {
+        NodeWindow {
             node_id: NodeId(1),
             round_id: RoundId(4),
             window_start: at(10),
@@ -536,7 +536,7 @@ mod tests {
         );
     }
 
-    fn line_of(window: &NodeWindowData) -> proto::EdgeAlphaBeta {
+    fn line_of(window: &NodeWindow) -> proto::EdgeAlphaBeta {
         line(&window.edges[0])
     }
 
@@ -591,7 +591,7 @@ mod tests {
         check(&[0, 2]);
     }
 
-    fn solved() -> GlobalWindowData {
+    fn solved() -> Round {
         let estimate = NodeEstimate {
             node_id: NodeId(1),
             offset_ns: 1.0,
@@ -613,8 +613,8 @@ mod tests {
             fault(FaultKind::Partition, Culprit::Nodes(vec![NodeId(1), NodeId(2)])),
             fault(FaultKind::OneWayLoss, Culprit::Edge(Edge::new(2, 1))),
         ];
-        let watch = Verdict { faults, left_out: vec![(RoundId(3), Edge::new(0, 1))], ..Verdict::default() };
-        GlobalWindowData {
+        let watch = Findings { faults, left_out: vec![(RoundId(3), Edge::new(0, 1))], ..Findings::default() };
+        Round {
             round_id: RoundId(4),
             reference: NodeId(2),
             carried_by: None,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use probe_sync_files::{newest, open_regular};
-use probe_sync_lines::{Fault, GlobalWindowData, NodeEstimate, OffsetRecord, OffsetsHeader};
+use probe_sync_lines::{Fault, NodeEstimate, OffsetRecord, OffsetsHeader, Round};
 use probe_sync_sys::host::Host;
 use probe_sync_time::{NodeId, RoundId};
 use serde::{Deserialize, Serialize};
@@ -334,9 +334,9 @@ fn node(line: &OffsetRecord, header: &OffsetsHeader) -> NodeStanding {
 }
 
 /// Reads the last rounds, newest first.
-fn rounds(path: &Path) -> Result<Vec<GlobalWindowData>, Error> {
+fn rounds(path: &Path) -> Result<Vec<Round>, Error> {
     let Ok(file) = open_regular(path) else { return Ok(Vec::new()) };
-    last_lines(&file, |rounds: &[GlobalWindowData]| rounds.len() >= ROUNDS_MAX).map_err(Error::file(path, "read"))
+    last_lines(&file, |rounds: &[Round]| rounds.len() >= ROUNDS_MAX).map_err(Error::file(path, "read"))
 }
 
 /// Reads lines from the end of a recorded file, newest first, until there are enough or 8 MiB have

@@ -23,7 +23,7 @@ fn every_node_is_measured_in_the_last_window_though_only_rank_0_stops() {
         .collect();
     // The short windows are over: the next one is of 4 s.
     let mut seen = None;
-    while seen.as_deref().is_none_or(|round: &probe_sync_lines::GlobalWindowData| round.round_id.0 < 3) {
+    while seen.as_deref().is_none_or(|round: &probe_sync_lines::Round| round.round_id.0 < 3) {
         seen = zero.next_round(seen.as_deref(), LONG).expect("it goes on");
     }
     std::thread::sleep(StdDuration::from_millis(300));

@@ -10,7 +10,7 @@ use std::time::Duration as StdDuration;
 
 use probe_sync::collective::InProcess;
 use probe_sync::{Config, Context, Counter, Error, Observer, RunReport, Started, run};
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_time::{Duration, NodeId};
 
 /// Counts its notifications, and ends the run after some rounds if requested.
@@ -24,7 +24,7 @@ impl Observer for Counting {
         assert_eq!(started.clocks, 1);
     }
 
-    fn round(&mut self, round: &GlobalWindowData, _latency: StdDuration) {
+    fn round(&mut self, round: &Round, _latency: StdDuration) {
         assert_eq!(round.round_id.0, self.rounds as u64);
         self.rounds += 1;
         if let Some((rounds, stop)) = &self.stop_after

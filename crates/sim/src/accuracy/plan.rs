@@ -1,6 +1,6 @@
 //! The methods, the plan of a comparison, and the results of an evaluated run.
 
-use probe_sync_lines::NodeWindowData;
+use probe_sync_lines::NodeWindow;
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::baselines::Tuning;
@@ -131,7 +131,7 @@ pub struct SeedRun {
     pub edges: usize,
     /// Fits of the nodes in the last windows, in order: at least one window, at most 20 000 fits of
     /// edges.
-    pub windows: Vec<NodeWindowData>,
+    pub windows: Vec<NodeWindow>,
     /// Lost exchanges on each node's out-edges.
     pub lost: Vec<u64>,
 }

@@ -11,13 +11,13 @@ use probe_sync_estimate::edge_fit::EdgeWindow;
 use probe_sync_estimate::round::{SolvedRound, SolverOptions, WindowCut};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_lines::{NodeEstimate, NodeWindowData};
+use probe_sync_lines::{NodeEstimate, NodeWindow};
 use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, System, Timestamp};
 
 use super::baselines::{self, Fastest, Version};
 use super::joining::{EdgeLine, Instant, Joining, join};
 use super::plan::{FITS_KEPT, Judgement, Method, Plan};
-use crate::runs::rounds::{Round, Rounds};
+use crate::runs::rounds::{Rounds, SimulatedRound};
 use crate::runs::running::Running;
 
 /// A run so far.
@@ -30,7 +30,7 @@ pub(super) struct Record<'a> {
     /// NTP's samples of each edge, in order of time.
     fastest: Vec<Vec<Fastest>>,
     /// Fits of the last windows.
-    latest: VecDeque<Vec<NodeWindowData>>,
+    latest: VecDeque<Vec<NodeWindow>>,
     /// Lost exchanges on each node's out-edges.
     lost: Vec<u64>,
 }
@@ -66,7 +66,7 @@ impl<'a> Record<'a> {
     }
 
     /// Adds a round of the run.
-    pub(super) fn take(&mut self, round: Round) {
+    pub(super) fn take(&mut self, round: SimulatedRound) {
         let edge_windows: Vec<EdgeWindow<'_>> = round.cuts.iter().flat_map(WindowCut::edge_windows).collect();
         let place = |edge: &Edge| self.edges.binary_search(edge).ok();
         let midpoints = edge_windows.iter().filter_map(|w| Some((place(&w.edge)?, w.midpoint))).collect();
@@ -96,7 +96,7 @@ impl<'a> Record<'a> {
     }
 
     /// Returns the fits of the nodes in the last windows, and the lost exchanges of each.
-    pub(super) fn into_windows_and_lost(self) -> (Vec<NodeWindowData>, Vec<u64>) {
+    pub(super) fn into_windows_and_lost(self) -> (Vec<NodeWindow>, Vec<u64>) {
         (self.latest.into_iter().flatten().collect(), self.lost)
     }
 

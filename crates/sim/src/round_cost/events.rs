@@ -13,7 +13,7 @@ use crate::world::random::{Draws, Purpose};
 /// Simulates the round of a plan.
 pub(super) fn happen(model: &RoundModel, plan: &Plan, seed: u64) -> RoundCost {
     let hosts = model.ranks.div_ceil(model.ranks_per_host);
-    let mut round = Round {
+    let mut round = CostRound {
         model,
         plan,
         draws: Draws::new(seed, Purpose::Messages, 0),
@@ -38,7 +38,7 @@ pub(super) fn happen(model: &RoundModel, plan: &Plan, seed: u64) -> RoundCost {
     round.cost
 }
 
-struct Round<'m> {
+struct CostRound<'m> {
     model: &'m RoundModel,
     plan: &'m Plan,
     draws: Draws,
@@ -95,7 +95,7 @@ struct Message {
     gathers: bool,
 }
 
-impl Round<'_> {
+impl CostRound<'_> {
     /// A rank has the parts of all ranks below it.
     fn has_all(&mut self, rank: usize) {
         if rank == 0 {

@@ -10,7 +10,7 @@
 
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
-use probe_sync_lines::{Hosts, NodeWindowData};
+use probe_sync_lines::{Hosts, NodeWindow};
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, System, Timestamp};
 
 use crate::error::Error;
@@ -60,13 +60,13 @@ pub fn in_turn(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(W
 
 /// One window of all nodes, solved.
 #[derive(Clone, Debug)]
-pub struct Round {
+pub struct SimulatedRound {
     /// Index, from 0.
     pub index: usize,
     /// What every live node collected.
     pub cuts: Vec<WindowCut>,
     /// The fits of every node.
-    pub windows: Vec<NodeWindowData>,
+    pub windows: Vec<NodeWindow>,
     /// The round as solved by the master of a live run.
     pub solved: SolvedRound,
 }
@@ -117,21 +117,26 @@ impl<'a> Rounds<'a> {
     }
 
     /// Returns the next window, solved; `None` if less than a whole window is left.
-    pub fn step(&mut self) -> Option<Round> {
+    pub fn step(&mut self) -> Option<SimulatedRound> {
         self.step_watched(&|_| true)
     }
 
     /// The same with progress: `goes_on` is told from time to time the simulated share of the whole
     /// run, 0 to 1, and returns whether to continue. The result is `None` also if it returned
     /// false, and then the run must not be continued.
-    pub fn step_watched(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<Round> {
+    pub fn step_watched(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<SimulatedRound> {
         let window = self.windows.next(goes_on)?;
         Some(solved(&mut self.solver, self.windows.reference, window))
     }
 
     /// Passes all remaining windows, solved, to `take`; `hand_over` may simulate the next while one
     /// is solved.
-    pub fn all(&mut self, goes_on: &dyn Fn(f64) -> bool, hand_over: HandOver, take: &mut (dyn FnMut(Round) + Send)) {
+    pub fn all(
+        &mut self,
+        goes_on: &dyn Fn(f64) -> bool,
+        hand_over: HandOver,
+        take: &mut (dyn FnMut(SimulatedRound) + Send),
+    ) {
         let Self { solver, windows, .. } = self;
         let reference = windows.reference;
         hand_over(&mut || windows.next(goes_on), &mut |window| take(solved(solver, reference, window)));
@@ -192,23 +197,23 @@ impl Windows<'_> {
     }
 }
 
-fn solved(solver: &mut Solver, reference: NodeId, window: Window) -> Round {
+fn solved(solver: &mut Solver, reference: NodeId, window: Window) -> SimulatedRound {
     let Window { index, cuts, silent_reference } = window;
     let id = RoundId(index as u64);
     let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
-    let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
+    let windows: Vec<NodeWindow> = cuts.iter().map(fitted).collect();
     let own = windows.iter().find(|window| window.node_id == reference);
     let silent = own.is_none().then(|| fitted(&silent_reference));
     let reference = own.or(silent.as_ref()).expect("either its own window or the one made of its clock");
     let solved = solver.solve(id, reference, &windows);
     let solved = solved.expect("the simulation's edges join its own nodes");
-    Round { index, cuts, windows, solved }
+    SimulatedRound { index, cuts, windows, solved }
 }
 
 /// Progress reports per window.
 const PARTS: i64 = 16;
 
-impl Round {
+impl SimulatedRound {
     /// The instant at which the round's offsets hold.
     pub const fn midpoint(&self) -> Timestamp<Reference> {
         self.solved.data.midpoint()

@@ -3,7 +3,7 @@
 
 use probe_sync_estimate::edge_fit::{EdgeWindow, FitOptions, fit};
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_sim::{Clocks, Network, Outcome, Scenario, Simulation, Stamps};
 use probe_sync_time::{Duration, NodeId, System, Timestamp};
 
@@ -25,7 +25,7 @@ fn middle(outcome: &Outcome) -> Timestamp<System> {
 }
 
 /// Fits every edge about the middle of the run as the edge's source sees it, `misplaced` later.
-fn edges(outcome: &Outcome, misplaced: Duration) -> Vec<EdgeAlphaBeta> {
+fn edges(outcome: &Outcome, misplaced: Duration) -> Vec<EdgeFit> {
     let middle = middle(outcome);
     let windows = outcome.exchanges.iter().map(|(edge, exchanges)| {
         let midpoint = outcome.clocks[edge.src.index()].apply(middle) + misplaced;
@@ -34,7 +34,7 @@ fn edges(outcome: &Outcome, misplaced: Duration) -> Vec<EdgeAlphaBeta> {
     windows.filter_map(|window| fit(&window, &FitOptions::default())).collect()
 }
 
-fn solved(outcome: &Outcome, edges: &[EdgeAlphaBeta]) -> GraphSolution {
+fn solved(outcome: &Outcome, edges: &[EdgeFit]) -> GraphSolution {
     let nodes = outcome.clocks.len();
     let reference_midpoint = middle(outcome).on_reference();
     let input = GraphInput { nodes, reference: NodeId(0), reference_midpoint, edges };

@@ -41,7 +41,7 @@ mod used;
 mod windows;
 
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
-use probe_sync_lines::{EdgeAlphaBeta, NodeEstimate};
+use probe_sync_lines::{EdgeFit, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Timestamp};
 use serde::Serialize;
 
@@ -231,7 +231,7 @@ impl Solver<'_> {
     /// offsets. An edge states theta at a time of its source's clock. The graph knows the position
     /// of the window's middle there only as well as the source's offset; its error is at most the
     /// width of the source's interval, and that of theta this times the rate.
-    fn solved(&self, edges: &mut [EdgeAlphaBeta], middle_ns: i64) -> Result<GraphSolution, Error> {
+    fn solved(&self, edges: &mut [EdgeFit], middle_ns: i64) -> Result<GraphSolution, Error> {
         let first = self.solution(edges, middle_ns, false)?;
         for edge in edges.iter_mut().filter(|edge| edge.src_node_id.index() != self.reference) {
             let source = &first.nodes[edge.src_node_id.index()];
@@ -248,24 +248,19 @@ impl Solver<'_> {
     }
 
     /// The widths of the nodes' intervals if no clock stepped, ns; infinite if unbounded.
-    fn rooms(
-        &self,
-        edges: &[EdgeAlphaBeta],
-        unstepped: &[Option<[f64; 2]>],
-        middle_ns: i64,
-    ) -> Result<Vec<f64>, Error> {
-        let narrow = |(edge, interval): (&EdgeAlphaBeta, &Option<[f64; 2]>)| match interval {
+    fn rooms(&self, edges: &[EdgeFit], unstepped: &[Option<[f64; 2]>], middle_ns: i64) -> Result<Vec<f64>, Error> {
+        let narrow = |(edge, interval): (&EdgeFit, &Option<[f64; 2]>)| match interval {
             Some([bound_lo_ns, bound_hi_ns]) => {
-                EdgeAlphaBeta { bound_lo_ns: *bound_lo_ns, bound_hi_ns: *bound_hi_ns, ..edge.clone() }
+                EdgeFit { bound_lo_ns: *bound_lo_ns, bound_hi_ns: *bound_hi_ns, ..edge.clone() }
             }
             None => edge.clone(),
         };
-        let edges: Vec<EdgeAlphaBeta> = edges.iter().zip(unstepped).map(narrow).collect();
+        let edges: Vec<EdgeFit> = edges.iter().zip(unstepped).map(narrow).collect();
         let solution = self.solution(&edges, middle_ns, false)?;
         Ok(solution.nodes.iter().map(|node| node.bound_hi_ns - node.bound_lo_ns).collect())
     }
 
-    fn solution(&self, edges: &[EdgeAlphaBeta], middle_ns: i64, covariance: bool) -> Result<GraphSolution, Error> {
+    fn solution(&self, edges: &[EdgeFit], middle_ns: i64, covariance: bool) -> Result<GraphSolution, Error> {
         let input = GraphInput {
             nodes: self.nodes.len(),
             reference: NodeId(self.reference as u32),
@@ -339,7 +334,7 @@ fn left_out(matching: &Matching, step: u32) -> Vec<String> {
 /// Smallest and largest feasible rate of each node relative to the reference, ppm: shortest paths
 /// over the pairs' rates, as for offsets. A chain of two rates adds up only to first order; the
 /// rest is below `max_skew`² per pair and added.
-fn drift_bounds(nodes: usize, reference: usize, edges: &[EdgeAlphaBeta], max_skew: f64) -> Vec<[f64; 2]> {
+fn drift_bounds(nodes: usize, reference: usize, edges: &[EdgeFit], max_skew: f64) -> Vec<[f64; 2]> {
     let mut high = vec![max_skew; nodes];
     let mut low = vec![-max_skew; nodes];
     (low[reference], high[reference]) = (0.0, 0.0);

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 
 use probe_sync_estimate::edge_fit::{FitOptions, OneWayPacket, PacketWindow, StampNoise, fit_packets};
 use probe_sync_estimate::statistics::TO_SIGMA;
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::{Edge, StampSource, Timestamp};
 
 use super::options::OffsetOptions;
@@ -32,7 +32,7 @@ use super::used::Visit;
 
 /// The line of a pair, and findings about its clocks.
 pub(super) struct Fitted {
-    pub(super) line: EdgeAlphaBeta,
+    pub(super) line: EdgeFit,
     /// The interval of beta if no clock stepped, ns; `None` if timestamps prove that one did, or
     /// changed its rate by more than is assumed.
     pub(super) unstepped: Option<[f64; 2]>,
@@ -87,12 +87,9 @@ pub(super) fn fit(edge: Edge, stays: &[[Visit; 2]], fences: [[i64; 2]; 2], optio
     let claimed = match sides.map(|side| extremes(&side)) {
         [Some(past), Some(future)] if past.feasible && future.feasible => around(&past, &future),
         [Some(side), Some(other)] | [Some(other), Some(side)] if side.feasible && !other.feasible => side,
-        [Some(_), Some(_)] => EdgeAlphaBeta {
-            bound_lo_ns: f64::NEG_INFINITY,
-            bound_hi_ns: f64::INFINITY,
-            feasible: false,
-            ..whole.clone()
-        },
+        [Some(_), Some(_)] => {
+            EdgeFit { bound_lo_ns: f64::NEG_INFINITY, bound_hi_ns: f64::INFINITY, feasible: false, ..whole.clone() }
+        }
         _ => whole.clone(),
     };
     let [slowest, fastest] = claimed.alpha_bounds;
@@ -102,12 +99,12 @@ pub(super) fn fit(edge: Edge, stays: &[[Visit; 2]], fences: [[i64; 2]; 2], optio
     let alpha_bounds = [slowest - change, fastest + change];
     let alpha = alpha.clamp(alpha_bounds[0], alpha_bounds[1]);
     let unstepped = whole.feasible.then_some([whole.bound_lo_ns, whole.bound_hi_ns]);
-    let line = EdgeAlphaBeta { beta, alpha, covariance, alpha_bounds, margin_ns: whole.margin_ns, ..claimed };
+    let line = EdgeFit { beta, alpha, covariance, alpha_bounds, margin_ns: whole.margin_ns, ..claimed };
     Some(Fitted { line, unstepped })
 }
 
 /// The extremes of all lines that some stays allow; `None` without any.
-fn extremes(edge: Edge, stays: &[[Visit; 2]], middle_ns: i64, options: &OffsetOptions) -> Option<EdgeAlphaBeta> {
+fn extremes(edge: Edge, stays: &[[Visit; 2]], middle_ns: i64, options: &OffsetOptions) -> Option<EdgeFit> {
     let at = Timestamp::from_ns;
     let room = |time_ns: i64| {
         let x = (i128::from(time_ns) - i128::from(middle_ns)).unsigned_abs() as f64;
@@ -136,9 +133,9 @@ fn extremes(edge: Edge, stays: &[[Visit; 2]], middle_ns: i64, options: &OffsetOp
 }
 
 /// The bounds that cover those of both.
-fn around(one: &EdgeAlphaBeta, other: &EdgeAlphaBeta) -> EdgeAlphaBeta {
+fn around(one: &EdgeFit, other: &EdgeFit) -> EdgeFit {
     let [slowest, fastest] = one.alpha_bounds;
-    EdgeAlphaBeta {
+    EdgeFit {
         bound_lo_ns: one.bound_lo_ns.min(other.bound_lo_ns),
         bound_hi_ns: one.bound_hi_ns.max(other.bound_hi_ns),
         alpha_bounds: [slowest.min(other.alpha_bounds[0]), fastest.max(other.alpha_bounds[1])],

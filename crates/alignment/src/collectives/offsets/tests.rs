@@ -114,7 +114,7 @@ fn bounds_of_rates_add_up_along_a_chain_in_both_directions() {
     let edge = |src: u32, dst: u32, ppm: [f64; 2], feasible| {
         let edge = Edge { src: NodeId(src), dst: NodeId(dst) };
         let fitted = fit(edge, &stays, [[i64::MIN, i64::MAX]; 2], &OffsetOptions::default()).expect("a line").line;
-        EdgeAlphaBeta { alpha_bounds: ppm.map(|ppm| ppm * 1e-6), feasible, ..fitted }
+        EdgeFit { alpha_bounds: ppm.map(|ppm| ppm * 1e-6), feasible, ..fitted }
     };
     let edges = [edge(0, 1, [1.0, 3.0], true), edge(1, 2, [-2.0, 1.0], true), edge(0, 2, [5.0, 5.0], false)];
     // Of each edge max_skew² = 0.01 ppm is added on both sides.

@@ -104,7 +104,7 @@ fn exchange(stamp: StampSource, t: [i64; 8]) -> Exchange {
     Exchange { edge: NODES, seq: 0, stamp, t: t.map(|ns| Timestamp::from_ns(MIDPOINT + ns)) }
 }
 
-fn line(exchanges: &[Exchange]) -> EdgeAlphaBeta {
+fn line(exchanges: &[Exchange]) -> EdgeFit {
     fit(&window(exchanges), &FitOptions::default()).expect("exchanges")
 }
 

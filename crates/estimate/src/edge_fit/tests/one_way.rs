@@ -10,7 +10,7 @@ fn packet(sent: i64, received: i64) -> OneWayPacket {
     }
 }
 
-fn fitted(forward: &[OneWayPacket], reverse: &[OneWayPacket], max_skew: f64) -> Option<EdgeAlphaBeta> {
+fn fitted(forward: &[OneWayPacket], reverse: &[OneWayPacket], max_skew: f64) -> Option<EdgeFit> {
     let window = PacketWindow {
         edge: NODES,
         midpoint: Timestamp::from_ns(MIDPOINT),

@@ -9,7 +9,7 @@ mod two_nodes;
 
 use super::*;
 use crate::graph::{GraphInput, GraphOptions, solve};
-use probe_sync_lines::{Break, ClockEvent, Fault};
+use probe_sync_lines::{ClockBreak, ClockEvent, Fault};
 use probe_sync_time::{NodeId, StampSource, Timestamp};
 
 const NODES: usize = 16;
@@ -29,7 +29,7 @@ struct Change {
     /// Added to a node's offset, ns, by round and node.
     offset: Option<fn(u64, u32) -> f64>,
     /// Done to an edge; false takes it away.
-    edge: Option<fn(u64, &mut EdgeAlphaBeta) -> bool>,
+    edge: Option<fn(u64, &mut EdgeFit) -> bool>,
     /// What nodes see of their own clocks in a round.
     events: Option<fn(u64) -> Events>,
     /// Packets by direction; none are counted without it.
@@ -43,13 +43,13 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
 }
 
 /// All verdicts of a run.
-fn watched(seed: u64, change: Change) -> Vec<Verdict> {
+fn watched(seed: u64, change: Change) -> Vec<Findings> {
     let pairs: Vec<(usize, usize)> = (0..NODES).flat_map(|n| [1, 3, 7].map(|step| (n, (n + step) % NODES))).collect();
     watched_over(NODES, &pairs, seed, change)
 }
 
 /// All verdicts of a run of this many nodes, connected by these edges.
-fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Change) -> Vec<Verdict> {
+fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Change) -> Vec<Findings> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut offsets: Vec<f64> = (0..nodes).map(|_| 1e7 * (random.random::<f64>() - 0.5)).collect();
     let mut rates: Vec<f64> = (0..nodes).map(|_| 6e4 * (random.random::<f64>() - 0.5)).collect();
@@ -61,11 +61,11 @@ fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Chang
         let midpoint = M0 + (round as f64 * WINDOW_S * 1e9) as i64;
         let at = |node: usize| offsets[node] + change.offset.map_or(0.0, |offset| offset(round, node as u32));
         let moved: Vec<f64> = (0..nodes).map(|node| at(node) - at(0)).collect();
-        let mut edges: Vec<EdgeAlphaBeta> = Vec::new();
+        let mut edges: Vec<EdgeFit> = Vec::new();
         for (&(src, dst), asymmetry) in pairs.iter().zip(&asymmetries) {
             let beta = moved[dst] - moved[src] + asymmetry + 30.0 * normal(&mut random);
             let alpha = (rates[dst] - rates[src]) * 1e-9 + 1e-8 * normal(&mut random);
-            let mut edge = EdgeAlphaBeta {
+            let mut edge = EdgeFit {
                 src_node_id: NodeId(src as u32),
                 dst_node_id: NodeId(dst as u32),
                 midpoint: Timestamp::from_ns(midpoint + moved[src].round() as i64),
@@ -111,7 +111,7 @@ fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Chang
 }
 
 /// A window in which a node's clock steps by `ns` halfway.
-fn broken_window(edge: &mut EdgeAlphaBeta, node: u32, ns: f64) {
+fn broken_window(edge: &mut EdgeFit, node: u32, ns: f64) {
     if edge.src_node_id.0 == node || edge.dst_node_id.0 == node {
         let sign = if edge.src_node_id.0 == node { -1.0 } else { 1.0 };
         (edge.alpha, edge.beta) = (sign * 500e-6, edge.beta + sign * 0.4 * ns);
@@ -126,32 +126,32 @@ fn event(node: u32, step_ns: i64, slew_ppm: f64) -> (NodeId, ClockEvent) {
 }
 
 /// Kinds, culprits and first rounds of all that was named.
-fn named(verdicts: &[Verdict]) -> Vec<(FaultKind, Culprit, u64)> {
-    let faults = verdicts.iter().flat_map(|verdict| &verdict.faults);
+fn named(verdicts: &[Findings]) -> Vec<(FaultKind, Culprit, u64)> {
+    let faults = verdicts.iter().flat_map(|findings| &findings.faults);
     faults.map(|fault| (fault.kind, fault.culprit.clone(), fault.began.0)).collect()
 }
 
 /// Nodes with interrupted clocks, and the rounds before which they are interrupted.
-fn broken_into(verdicts: &[Verdict]) -> Vec<(u32, u64)> {
+fn broken_into(verdicts: &[Findings]) -> Vec<(u32, u64)> {
     let mut all: Vec<(u32, u64)> =
-        verdicts.iter().flat_map(|verdict| &verdict.breaks).map(|broken| (broken.node.0, broken.round.0)).collect();
+        verdicts.iter().flat_map(|findings| &findings.breaks).map(|broken| (broken.node.0, broken.round.0)).collect();
     all.sort_unstable();
     all.dedup();
     all
 }
 
 /// A node's rate is off by `ns_per_s`, as the lines of its edges show it.
-fn turn(edge: &mut EdgeAlphaBeta, node: u32, ns_per_s: f64) {
+fn turn(edge: &mut EdgeFit, node: u32, ns_per_s: f64) {
     if of(edge, node) {
         edge.alpha += if edge.src_node_id.0 == node { -1e-9 } else { 1e-9 } * ns_per_s;
     }
 }
 
-fn of(edge: &EdgeAlphaBeta, node: u32) -> bool {
+fn of(edge: &EdgeFit, node: u32) -> bool {
     edge.src_node_id.0 == node || edge.dst_node_id.0 == node
 }
 
-fn shift(edge: &mut EdgeAlphaBeta, ns: f64) {
+fn shift(edge: &mut EdgeFit, ns: f64) {
     (edge.beta, edge.bound_lo_ns, edge.bound_hi_ns) = (edge.beta + ns, edge.bound_lo_ns + ns, edge.bound_hi_ns + ns);
 }
 
@@ -161,14 +161,14 @@ fn shift(edge: &mut EdgeAlphaBeta, ns: f64) {
 fn check(what: &str, change: Change, expected: &[(FaultKind, Culprit, u64)], sick: impl Fn(Edge) -> bool) {
     for seed in 0..8 {
         let verdicts = watched(seed, change);
-        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|findings| &findings.faults).collect();
         let found: Vec<(FaultKind, Culprit)> = faults.iter().map(|fault| (fault.kind, fault.culprit.clone())).collect();
         let wanted: Vec<(FaultKind, Culprit)> = expected.iter().map(|(kind, who, _)| (*kind, who.clone())).collect();
         assert_eq!(found, wanted, "{what}, seed {seed}: {faults:?}");
         for (fault, (.., begin)) in faults.iter().zip(expected) {
             assert!((*begin..=begin + 2).contains(&fault.round.0), "{what}, seed {seed}: {fault:?}");
         }
-        let healthy = verdicts.iter().flat_map(|verdict| &verdict.left_out).find(|(_, edge)| !sick(*edge));
+        let healthy = verdicts.iter().flat_map(|findings| &findings.left_out).find(|(_, edge)| !sick(*edge));
         assert_eq!(healthy, None, "{what}, seed {seed}");
     }
 }
@@ -185,8 +185,8 @@ fn touches(node: u32) -> impl Fn(Edge) -> bool {
 fn nothing_is_said_of_a_clean_run() {
     check("clean", Change::default(), &[], |_| false);
     for seed in 100..160 {
-        let said: Vec<Verdict> =
-            watched(seed, Change::default()).into_iter().filter(|v| *v != Verdict::default()).collect();
+        let said: Vec<Findings> =
+            watched(seed, Change::default()).into_iter().filter(|v| *v != Findings::default()).collect();
         assert!(said.is_empty(), "seed {seed}: {said:?}");
     }
 }
@@ -232,7 +232,7 @@ fn a_step_of_the_reference_is_the_references() {
     };
     check("within a window", within, &[(FaultKind::Step, node(0), BEGIN)], touches(0));
     let verdicts = watched(1, after);
-    let size = verdicts.iter().flat_map(|verdict| &verdict.faults).map(|fault| fault.size).next().expect("named");
+    let size = verdicts.iter().flat_map(|findings| &findings.faults).map(|fault| fault.size).next().expect("named");
     assert!((size - 1e7).abs() < 1e3, "the reference jumped ahead by 10 ms, not {size} ns");
 }
 
@@ -255,11 +255,11 @@ fn a_clock_that_swings_between_steady_ones_does_not_step() {
     };
     for seed in 0..8 {
         let verdicts = watched(seed, change);
-        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|findings| &findings.faults).collect();
         let is_its_rate = |fault: &&&Fault| fault.kind == FaultKind::RateJump && fault.culprit == node(5);
         assert_eq!(faults.iter().filter(is_its_rate).count(), faults.len(), "seed {seed}: {faults:?}");
         assert!(!faults.is_empty(), "seed {seed}: its rate changes by 20 ppm");
-        assert!(verdicts.iter().all(|verdict| verdict.invalid.is_empty()), "seed {seed}: nothing is wrong with it");
+        assert!(verdicts.iter().all(|findings| findings.invalid.is_empty()), "seed {seed}: nothing is wrong with it");
     }
 }
 
@@ -285,7 +285,7 @@ fn after_a_step_of_the_reference_a_change_of_rate_is_still_one() {
     let expected = [(FaultKind::Step, node(0), BEGIN), (FaultKind::RateJump, node(5), LATER)];
     for seed in 0..4 {
         let verdicts = watched(seed, change);
-        let faults = verdicts.iter().flat_map(|verdict| &verdict.faults);
+        let faults = verdicts.iter().flat_map(|findings| &findings.faults);
         let named: Vec<_> = faults.map(|fault| (fault.kind, fault.culprit.clone(), fault.began.0)).collect();
         assert_eq!(named, expected, "seed {seed}");
     }
@@ -295,7 +295,7 @@ fn after_a_step_of_the_reference_a_change_of_rate_is_still_one() {
 fn a_margin_that_falls_back_to_its_floor_is_no_change_of_route() {
     // Queues hold an edge's margin 2 µs above its floor from round 4 on, seen by windows of great
     // uncertainty; from round 9 on it is at the floor again, and sure of it.
-    fn queued(round: u64, edge: &mut EdgeAlphaBeta) -> bool {
+    fn queued(round: u64, edge: &mut EdgeFit) -> bool {
         if edge.edge() == EDGE && (4..9).contains(&round) {
             edge.margin_ns += 2_000.0;
             edge.covariance[0] = 250_000.0;
@@ -303,7 +303,7 @@ fn a_margin_that_falls_back_to_its_floor_is_no_change_of_route() {
         true
     }
     // In another run the same edge's packets get 2 µs faster in round 9: its floor itself falls.
-    fn shorter(round: u64, edge: &mut EdgeAlphaBeta) -> bool {
+    fn shorter(round: u64, edge: &mut EdgeFit) -> bool {
         if edge.edge() == EDGE && round >= 9 {
             edge.margin_ns -= 2_000.0;
         }
@@ -320,7 +320,7 @@ fn a_margin_that_falls_back_to_its_floor_is_no_change_of_route() {
 fn a_level_of_two_uncertain_windows_accuses_no_edge() {
     // Before round 2 nothing is learnt; rounds 2 and 3 are good to 400 ns and lie 1.8 µs too low,
     // those that follow are good to 30 ns.
-    let low = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let low = |round: u64, edge: &mut EdgeFit| {
         if edge.edge() == EDGE && round < 4 {
             edge.margin_ns -= 1_800.0;
             edge.covariance[0] = 160_000.0;
@@ -379,9 +379,9 @@ fn a_rate_that_changes_late_in_a_window_is_no_step() {
     for seed in 0..4 {
         let verdicts = watched(seed, change);
         let kinds: Vec<FaultKind> =
-            verdicts.iter().flat_map(|verdict| &verdict.faults).map(|fault| fault.kind).collect();
+            verdicts.iter().flat_map(|findings| &findings.faults).map(|fault| fault.kind).collect();
         assert_eq!(kinds, [FaultKind::RateJump], "seed {seed}");
-        assert!(verdicts.iter().all(|verdict| verdict.breaks.is_empty()), "seed {seed}");
+        assert!(verdicts.iter().all(|findings| findings.breaks.is_empty()), "seed {seed}");
     }
 }
 
@@ -391,7 +391,7 @@ fn a_slow_change_of_rate_is_found_over_several_rounds() {
     fn ramp(round: u64, node: u32) -> f64 {
         if node == 5 && round >= BEGIN { 160.0 * WINDOW_S * (round - BEGIN) as f64 } else { 0.0 }
     }
-    let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let rate = |round: u64, edge: &mut EdgeFit| {
         edge.covariance = [40_000.0, 0.0, 4e-15];
         if round >= BEGIN {
             turn(edge, 5, 160.0);
@@ -401,7 +401,7 @@ fn a_slow_change_of_rate_is_found_over_several_rounds() {
     let mut named = 0;
     for seed in 0..8 {
         let verdicts = watched(seed, Change { offset: Some(ramp), edge: Some(rate), ..Change::default() });
-        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|findings| &findings.faults).collect();
         assert!(faults.iter().all(|fault| fault.kind == FaultKind::RateJump && fault.culprit == node(5)), "{faults:?}");
         named += usize::from(!faults.is_empty());
     }
@@ -411,7 +411,7 @@ fn a_slow_change_of_rate_is_found_over_several_rounds() {
 #[test]
 fn an_edge_that_the_graph_bears_with_is_still_asymmetric() {
     // 800 ns off: below what the graph excludes, far above all others.
-    let always = |_: u64, edge: &mut EdgeAlphaBeta| {
+    let always = |_: u64, edge: &mut EdgeFit| {
         if edge.edge() == Edge::new(5, 8) {
             shift(edge, 800.0);
         }
@@ -419,7 +419,7 @@ fn an_edge_that_the_graph_bears_with_is_still_asymmetric() {
     };
     for seed in 0..8 {
         let verdicts = watched(seed, Change { offset: None, edge: Some(always), ..Change::default() });
-        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|findings| &findings.faults).collect();
         let [fault] = faults[..] else { panic!("seed {seed}: {faults:?}") };
         assert_eq!((fault.kind, &fault.culprit), (FaultKind::AsymmetricEdge, &Culprit::Edge(Edge::new(5, 8))));
         assert!(fault.began.0 <= 2 && (900.0..2_000.0).contains(&fault.size), "seed {seed}: {fault:?}");
@@ -430,17 +430,17 @@ fn an_edge_that_the_graph_bears_with_is_still_asymmetric() {
 /// network of few edges one of two of a node is.
 #[test]
 fn edges_of_a_node_that_disagree_from_the_beginning_are_named() {
-    fn bias(edge: &mut EdgeAlphaBeta, peers: u32) {
+    fn bias(edge: &mut EdgeFit, peers: u32) {
         let [from, to] = [edge.src_node_id.0, edge.dst_node_id.0];
         if of(edge, 3) && from + to - 3 < peers {
             shift(edge, if from == 3 { 4_000.0 } else { -4_000.0 });
         }
     }
-    let three = |_: u64, edge: &mut EdgeAlphaBeta| {
+    let three = |_: u64, edge: &mut EdgeFit| {
         bias(edge, 3);
         true
     };
-    let one = |_: u64, edge: &mut EdgeAlphaBeta| {
+    let one = |_: u64, edge: &mut EdgeFit| {
         bias(edge, 1);
         true
     };
@@ -463,7 +463,7 @@ fn edges_of_a_node_that_disagree_from_the_beginning_are_named() {
 
 #[test]
 fn an_edge_that_stays_lossy_when_the_network_is_well_again_is_named() {
-    let loss = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let loss = |round: u64, edge: &mut EdgeFit| {
         let own = edge.edge() == Edge::new(5, 8);
         if (BEGIN..BEGIN + 3).contains(&round) || own && round >= BEGIN {
             (edge.pairs_count, edge.lost_count) = (10, 70);
@@ -472,7 +472,7 @@ fn an_edge_that_stays_lossy_when_the_network_is_well_again_is_named() {
     };
     let named: Vec<(FaultKind, Culprit)> = watched(1, Change { offset: None, edge: Some(loss), ..Change::default() })
         .iter()
-        .flat_map(|verdict| &verdict.faults)
+        .flat_map(|findings| &findings.faults)
         .map(|fault| (fault.kind, fault.culprit.clone()))
         .collect();
     let expected = [Culprit::Everyone, Culprit::Edge(Edge::new(5, 8))].map(|culprit| (FaultKind::Loss, culprit));
@@ -524,7 +524,7 @@ fn stamps_wrong_by_a_ramp_are_a_jump_of_the_rate() {
     fn ramp(round: u64, node: u32) -> f64 {
         if node == 5 && round >= BEGIN { 200.0 * WINDOW_S * (round - BEGIN) as f64 + 400.0 } else { 0.0 }
     }
-    let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let rate = |round: u64, edge: &mut EdgeFit| {
         if round >= BEGIN {
             turn(edge, 5, 200.0);
         }
@@ -539,7 +539,7 @@ fn a_change_of_rate_breaks_no_history_and_costs_no_edge() {
     fn bent(round: u64, node: u32) -> f64 {
         if node == 5 && round >= BEGIN { 120.0 * WINDOW_S * ((round - BEGIN) as f64 + 0.5) } else { 0.0 }
     }
-    let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let rate = |round: u64, edge: &mut EdgeFit| {
         if round >= BEGIN {
             turn(edge, 5, 120.0);
         }
@@ -548,11 +548,11 @@ fn a_change_of_rate_breaks_no_history_and_costs_no_edge() {
     let change = Change { offset: Some(bent), edge: Some(rate), ..Change::default() };
     for seed in 0..5 {
         let verdicts = watched(seed, change);
-        let named: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let named: Vec<&Fault> = verdicts.iter().flat_map(|findings| &findings.faults).collect();
         assert!(named.iter().any(|fault| fault.kind == FaultKind::RateJump && fault.culprit == node(5)), "{named:?}");
-        let breaks: Vec<&Break> = verdicts.iter().flat_map(|verdict| &verdict.breaks).collect();
+        let breaks: Vec<&ClockBreak> = verdicts.iter().flat_map(|findings| &findings.breaks).collect();
         assert!(breaks.is_empty(), "offsets go on through a change of rate: {breaks:?}");
-        let left_out: Vec<&(RoundId, Edge)> = verdicts.iter().flat_map(|verdict| &verdict.left_out).collect();
+        let left_out: Vec<&(RoundId, Edge)> = verdicts.iter().flat_map(|findings| &findings.left_out).collect();
         assert!(left_out.is_empty(), "its edges say what they said before: {left_out:?}");
     }
 }
@@ -592,7 +592,7 @@ fn late_receive_stamps_name_the_falseticker() {
 fn one_edge_is_named_alone() {
     let culprit = || Culprit::Edge(EDGE);
     let only = |edge: Edge| edge == EDGE;
-    let asymmetric = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let asymmetric = |round: u64, edge: &mut EdgeFit| {
         if edge.edge() == EDGE && round >= BEGIN {
             shift(edge, 2_500.0);
             edge.margin_ns += 2_500.0;
@@ -601,7 +601,7 @@ fn one_edge_is_named_alone() {
     };
     let expected = [(FaultKind::AsymmetricEdge, culprit(), BEGIN)];
     check("5 µs one way", Change { offset: None, edge: Some(asymmetric), ..Change::default() }, &expected, only);
-    let always = |_: u64, edge: &mut EdgeAlphaBeta| {
+    let always = |_: u64, edge: &mut EdgeFit| {
         if edge.edge() == EDGE {
             shift(edge, 2_500.0);
         }
@@ -609,7 +609,7 @@ fn one_edge_is_named_alone() {
     };
     let expected = [(FaultKind::AsymmetricEdge, culprit(), 0)];
     check("from the beginning", Change { offset: None, edge: Some(always), ..Change::default() }, &expected, only);
-    let route = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let route = |round: u64, edge: &mut EdgeFit| {
         if edge.edge() == EDGE && round >= BEGIN {
             edge.margin_ns += 20e3;
         }
@@ -625,7 +625,7 @@ fn one_edge_is_named_alone() {
 
 #[test]
 fn absence_is_named() {
-    let silent = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && (BEGIN..BEGIN + 4).contains(&round));
+    let silent = |round: u64, edge: &mut EdgeFit| !(of(edge, 5) && (BEGIN..BEGIN + 4).contains(&round));
     let back = BEGIN + 4;
     let expected = [(FaultKind::Silent, node(5), BEGIN), (FaultKind::Rejoined, node(5), back)];
     check("silence", Change { offset: None, edge: Some(silent), ..Change::default() }, &expected, touches(5));
@@ -638,14 +638,14 @@ fn absence_is_named() {
     ];
     check("reboot", Change { offset: Some(reset), edge: Some(silent), ..Change::default() }, &expected, touches(5));
 
-    let late = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && round < BEGIN);
+    let late = |round: u64, edge: &mut EdgeFit| !(of(edge, 5) && round < BEGIN);
     let expected = [(FaultKind::Silent, node(5), 0), (FaultKind::JoinedLate, node(5), BEGIN)];
     check("late", Change { offset: None, edge: Some(late), ..Change::default() }, &expected, touches(5));
 
     fn far(node: NodeId) -> bool {
         (4..8).contains(&node.0)
     }
-    let parted = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let parted = |round: u64, edge: &mut EdgeFit| {
         far(edge.src_node_id) == far(edge.dst_node_id) || !(BEGIN..BEGIN + 4).contains(&round)
     };
     let group = || Culprit::Nodes((4..8).map(NodeId).collect());
@@ -658,10 +658,10 @@ fn absence_is_named() {
 #[test]
 fn nodes_that_report_are_named_when_they_are_silent_for_two_rounds() {
     // A starved machine: for one window hardly anybody exchanged anything.
-    let starved = |round: u64, edge: &mut EdgeAlphaBeta| round != BEGIN || edge.src_node_id.0 < 3;
+    let starved = |round: u64, edge: &mut EdgeFit| round != BEGIN || edge.src_node_id.0 < 3;
     let change = Change { edge: Some(starved), all_report: true, ..Change::default() };
     check("starved", change, &[], |_| false);
-    let silent = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && (BEGIN..BEGIN + 4).contains(&round));
+    let silent = |round: u64, edge: &mut EdgeFit| !(of(edge, 5) && (BEGIN..BEGIN + 4).contains(&round));
     let expected = [(FaultKind::Silent, node(5), BEGIN), (FaultKind::Rejoined, node(5), BEGIN + 4)];
     let change = Change { edge: Some(silent), all_report: true, ..Change::default() };
     check("silence", change, &expected, touches(5));
@@ -669,10 +669,10 @@ fn nodes_that_report_are_named_when_they_are_silent_for_two_rounds() {
 
 #[test]
 fn losses_name_edge_node_or_network() {
-    fn lose(edge: &mut EdgeAlphaBeta) {
+    fn lose(edge: &mut EdgeFit) {
         (edge.pairs_count, edge.lost_count) = (10, 70);
     }
-    let of_edge = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let of_edge = |round: u64, edge: &mut EdgeFit| {
         if edge.edge() == Edge::new(5, 8) && round >= BEGIN {
             lose(edge);
         }
@@ -680,7 +680,7 @@ fn losses_name_edge_node_or_network() {
     };
     let expected = [(FaultKind::Loss, Culprit::Edge(Edge::new(5, 8)), BEGIN)];
     check("edge", Change { offset: None, edge: Some(of_edge), ..Change::default() }, &expected, |_| false);
-    let of_node = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let of_node = |round: u64, edge: &mut EdgeFit| {
         if of(edge, 5) && round >= BEGIN {
             lose(edge);
         }
@@ -692,7 +692,7 @@ fn losses_name_edge_node_or_network() {
         &[(FaultKind::Loss, node(5), BEGIN)],
         |_| false,
     );
-    let of_all = |round: u64, edge: &mut EdgeAlphaBeta| {
+    let of_all = |round: u64, edge: &mut EdgeFit| {
         if round >= BEGIN {
             lose(edge);
         }

@@ -21,7 +21,7 @@ fn check_first(what: &str, offset: fn(u64, u32) -> f64, expected: (u32, u64)) {
         let breaks = if who == 0 { breaks_of_all_but_the_reference(round) } else { vec![(who, round)] };
         assert_eq!(broken_into(&verdicts), breaks, "{what}, seed {seed}");
         let size = offset(round, who);
-        let stated = verdicts.iter().flat_map(|verdict| &verdict.faults).next().map_or(0.0, |fault| fault.size);
+        let stated = verdicts.iter().flat_map(|findings| &findings.faults).next().map_or(0.0, |fault| fault.size);
         assert!((stated - size).abs() < 1e3, "{what}, seed {seed}: {stated} ns instead of {size}");
     }
 }
@@ -94,7 +94,7 @@ fn a_node_that_steps_when_the_reference_does_is_named_too() {
 }
 
 /// Errors of 200 ns and 63 ns/s, as the edges state them; the same for the same round and edge.
-fn scattered(round: u64, edge: &mut EdgeAlphaBeta) {
+fn scattered(round: u64, edge: &mut EdgeFit) {
     let key = (round << 16) | (u64::from(edge.src_node_id.0) << 8) | u64::from(edge.dst_node_id.0);
     let mut random = ChaCha8Rng::seed_from_u64(key);
     shift(edge, 200.0 * normal(&mut random));
@@ -107,7 +107,7 @@ fn check_warming(what: &str, change: Change, node_of: u32, ppm: f64) {
     let mut found = 0;
     for seed in 0..20 {
         let verdicts = watched(seed, change);
-        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|findings| &findings.faults).collect();
         for fault in &faults {
             assert_eq!((fault.kind, &fault.culprit), (FaultKind::RateJump, &node(node_of)), "{what}, seed {seed}");
             assert!((0.3..3.0).contains(&(fault.size / ppm)), "{what}, seed {seed}: {fault:?}");

@@ -5,7 +5,7 @@ use super::*;
 const BOTH: [NodeId; 2] = [NodeId(0), NodeId(1)];
 
 #[track_caller]
-fn check(what: &str, change: Change, expected: &[(FaultKind, Culprit, u64)]) -> Vec<Verdict> {
+fn check(what: &str, change: Change, expected: &[(FaultKind, Culprit, u64)]) -> Vec<Findings> {
     let mut last = Vec::new();
     for seed in 0..8 {
         last = watched_over(2, &[(0, 1)], seed, change);
@@ -19,7 +19,7 @@ fn jumps<const NODE: u32, const NS: i64>(round: u64, node: u32) -> f64 {
     if node == NODE && round > BEGIN { NS as f64 } else { 0.0 }
 }
 
-fn broken<const NODE: u32>(round: u64, edge: &mut EdgeAlphaBeta) -> bool {
+fn broken<const NODE: u32>(round: u64, edge: &mut EdgeFit) -> bool {
     if round == BEGIN {
         broken_window(edge, NODE, 1e7);
     }
@@ -40,7 +40,7 @@ fn who_saw_the_own_step_is_named() {
     };
     let verdicts = check("the reference sees it", reference, &[(FaultKind::Step, node(0), BEGIN)]);
     assert_eq!(broken_into(&verdicts), [(1, BEGIN)], "seen from the reference the other does not go on");
-    let size = verdicts.iter().flat_map(|verdict| &verdict.faults).next().map_or(0.0, |fault| fault.size);
+    let size = verdicts.iter().flat_map(|findings| &findings.faults).next().map_or(0.0, |fault| fault.size);
     assert!((size - 1e7).abs() < 1e3, "the reference jumped ahead, not {size} ns");
     let between = Change { edge: None, ..reference };
     check("between its windows", between, &[(FaultKind::Step, node(0), BEGIN)]);
@@ -72,7 +72,7 @@ fn what_nobody_saw_is_said_of_neither() {
     let verdicts = check("the reference", unseen, &[(FaultKind::Step, either(), BEGIN)]);
     assert_eq!(broken_into(&verdicts), [(1, BEGIN)]);
     assert!(verdicts[BEGIN as usize].left_out.contains(&(RoundId(BEGIN), Edge::new(0, 1))));
-    let said = verdicts.iter().flat_map(|verdict| &verdict.faults).next().expect("named").to_string();
+    let said = verdicts.iter().flat_map(|findings| &findings.faults).next().expect("named").to_string();
     assert_eq!(said.split(" by ").next(), Some("round 6: the clocks of nodes 0 and 1 stepped apart"), "{said}");
     assert!(said.ends_with("it is unclear which of the two changed"), "{said}");
     let other = Change { offset: Some(jumps::<1, 10_000_000>), edge: Some(broken::<1>), ..Change::default() };
@@ -112,12 +112,12 @@ fn a_rate_that_changes_is_his_who_saw_it() {
         ..Change::default()
     };
     let verdicts = check("unseen", unseen, &[(FaultKind::RateJump, Culprit::Nodes(BOTH.to_vec()), BEGIN)]);
-    let said = verdicts.iter().flat_map(|verdict| &verdict.faults).next().expect("named").to_string();
+    let said = verdicts.iter().flat_map(|findings| &findings.faults).next().expect("named").to_string();
     assert!(said.starts_with("round 6: the rates of nodes 0 and 1 diverged by -2."), "{said}");
     let seen =
         Change { events: Some(|round| if round == BEGIN { vec![event(0, 0, 2.0)] } else { Vec::new() }), ..unseen };
     let verdicts = check("seen", seen, &[(FaultKind::RateJump, node(0), BEGIN)]);
-    let size = verdicts.iter().flat_map(|verdict| &verdict.faults).next().map_or(0.0, |fault| fault.size);
+    let size = verdicts.iter().flat_map(|findings| &findings.faults).next().map_or(0.0, |fault| fault.size);
     assert!((size - 2.0).abs() < 0.2, "{size} ppm");
     assert_eq!(broken_into(&verdicts), []);
 }

@@ -78,8 +78,8 @@ fn survive(seed: u64) {
     };
     let mut run = Run::new(make, seed);
     damage(&mut run, &mut random);
-    let breaks: Vec<Break> = (0..random.random_range(0..4))
-        .map(|_| Break { node: NodeId(random.random_range(0..8)), round: RoundId(random.random_range(0..9)) })
+    let breaks: Vec<ClockBreak> = (0..random.random_range(0..4))
+        .map(|_| ClockBreak { node: NodeId(random.random_range(0..8)), round: RoundId(random.random_range(0..9)) })
         .collect();
     let claimed = random.random_range(0..make.nodes + 2);
     let reference = NodeId(random.random_range(0..10) / 8);
@@ -130,16 +130,16 @@ fn live_an_edge_that_is_left_out_leaves_no_mark() {
     for seed in 0..4 {
         let run_with = |bad_rounds: usize| {
             let mut run = Run::new(make, seed);
-            let bad = |edge: &EdgeAlphaBeta| edge.src_node_id == NodeId(2) && edge.dst_node_id == NodeId(3);
+            let bad = |edge: &EdgeFit| edge.src_node_id == NodeId(2) && edge.dst_node_id == NodeId(3);
             for edges in &mut run.edges {
                 edges.iter_mut().filter(|edge| bad(edge)).for_each(|edge| edge.beta += 5_000.0);
                 edges.retain(|edge| !bad(edge) || bad_rounds > 0);
             }
             let mut online = Online::new(make.nodes, NodeId(0));
             let left_out = [Edge { src: NodeId(2), dst: NodeId(3) }];
-            let told = |(k, round): (usize, &Round<'_>)| {
+            let told = |(k, round): (usize, &SmootherRound<'_>)| {
                 let left_out: &[Edge] = if k < bad_rounds { &[] } else { &left_out };
-                online.observe(&Round { left_out, ..*round }, &[])
+                online.observe(&SmootherRound { left_out, ..*round }, &[])
             };
             run.rounds().iter().enumerate().map(told).last().expect("rounds")
         };

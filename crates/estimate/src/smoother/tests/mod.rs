@@ -2,7 +2,7 @@
 //! small graph, the truth.
 
 use nalgebra::{DMatrix, DVector, Matrix2, Vector2};
-use probe_sync_lines::EdgeAlphaBeta;
+use probe_sync_lines::EdgeFit;
 use probe_sync_time::{Edge, Reference, RoundId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,7 +22,7 @@ struct Run {
     nodes: usize,
     /// Per round and node: offset ns and rate ns/s.
     truth: Vec<Vec<Pair>>,
-    edges: Vec<Vec<EdgeAlphaBeta>>,
+    edges: Vec<Vec<EdgeFit>>,
     midpoints: Vec<i64>,
     solutions: Vec<GraphSolution>,
 }
@@ -80,7 +80,7 @@ impl Run {
         for (round, midpoint) in midpoints.iter().enumerate() {
             let line = |((from, to), bias): (&(usize, usize), &f64), noise: [f64; 2]| {
                 let (i, j) = (truth[round][*from], truth[round][*to]);
-                EdgeAlphaBeta {
+                EdgeFit {
                     src_node_id: NodeId(*from as u32),
                     dst_node_id: NodeId(*to as u32),
                     midpoint: Timestamp::from_ns(midpoint + i[0].round() as i64),
@@ -117,16 +117,16 @@ impl Run {
         Self { nodes: make.nodes, truth, edges, midpoints, solutions }
     }
 
-    fn rounds(&self) -> Vec<Round<'_>> {
+    fn rounds(&self) -> Vec<SmootherRound<'_>> {
         (0..self.midpoints.len())
             .map(|k| {
                 let midpoint = Timestamp::from_ns(self.midpoints[k]);
-                Round::solved(RoundId(k as u64), midpoint, &self.edges[k], &self.solutions[k], &[])
+                SmootherRound::solved(RoundId(k as u64), midpoint, &self.edges[k], &self.solutions[k], &[])
             })
             .collect()
     }
 
-    fn smoothed(&self, breaks: &[Break], options: &SmootherOptions) -> RunSolution {
+    fn smoothed(&self, breaks: &[ClockBreak], options: &SmootherOptions) -> RunSolution {
         smooth_run(self.nodes, &self.rounds(), breaks, options)
     }
 }
@@ -348,7 +348,7 @@ fn a_step_splits_the_clock_and_hurts_nobody() {
     let make = Make { nodes: 8, rounds: 10, degree: 3, noise_ns: 20.0, asymmetry_ns: 10.0, walk: 4.0 };
     for node in [3, 0] {
         let run = Run::stepped(make, 1, &[(5, node, 10e6)]);
-        let breaks = [Break { node: NodeId(node as u32), round: RoundId(5) }];
+        let breaks = [ClockBreak { node: NodeId(node as u32), round: RoundId(5) }];
         let solution = run.smoothed(&breaks, &SmootherOptions::default());
         for n in 1..make.nodes {
             for (k, midpoint) in run.midpoints.iter().enumerate() {

@@ -127,13 +127,13 @@ fn steps_that_nobody_named_say_nothing_of_the_other_clocks() {
     // these clocks show has it in it.
     let stepping = 5;
     let make = Make { rounds: 6, ..QUIET };
-    let breaks = [5, 6, 7].map(|node| Break { node: NodeId(node), round: RoundId(2) });
+    let breaks = [5, 6, 7].map(|node| ClockBreak { node: NodeId(node), round: RoundId(2) });
     for seed in 0..5 {
         let smoothed = |step_ns: f64| {
             let steps = [5, 6, 7].map(|node| (5, node, step_ns * (node - 4) as f64));
             let mut run = Run::stepped(make, seed, &steps);
             for k in [1, 4] {
-                let still = |edge: &EdgeAlphaBeta| edge.src_node_id.index().max(edge.dst_node_id.index()) < stepping;
+                let still = |edge: &EdgeFit| edge.src_node_id.index().max(edge.dst_node_id.index()) < stepping;
                 run.edges[k].retain(still);
             }
             let run = run.with_shared(|_, _| 0.0);

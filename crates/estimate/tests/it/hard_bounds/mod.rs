@@ -10,7 +10,7 @@ mod world;
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::run::Smoothed;
-use probe_sync_lines::{Decision, EdgeAlphaBeta, NodeWindowData};
+use probe_sync_lines::{Decision, EdgeFit, NodeWindow};
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use self::world::{Clock, Path, Random, beginnings, edge_cut, edges, empty_cut, rates};
@@ -48,7 +48,7 @@ impl Judged {
     }
 }
 
-fn fitted(cut: &WindowCut, round: u64) -> NodeWindowData {
+fn fitted(cut: &WindowCut, round: u64) -> NodeWindow {
     fit_window(cut, RoundId(round), &FitOptions::default(), false).0
 }
 
@@ -56,7 +56,7 @@ fn solver(nodes: u32) -> Solver {
     Solver::new(SolverOptions::new(nodes as usize, NodeId(0)))
 }
 
-fn judge_edges(clocks: &[Clock], windows: &[NodeWindowData], what: &dyn Fn() -> String, judged: &mut Judged) {
+fn judge_edges(clocks: &[Clock], windows: &[NodeWindow], what: &dyn Fn() -> String, judged: &mut Judged) {
     for line in windows.iter().flat_map(|window| &window.edges) {
         let [source, destination] = [line.src_node_id, line.dst_node_id].map(|node| &clocks[node.index()]);
         let truth = source.behind(destination, line.midpoint.as_ns());
@@ -96,7 +96,7 @@ fn any_round(seed: u64, of_edges: &mut Judged, of_nodes: &mut Judged) {
         let own = if alike { begun.clone() } else { beginnings(&mut random, window) };
         cuts[edge.src.index()].edges.push(edge_cut(edge, &clocks, &path, &own, &mut random));
     }
-    let windows: Vec<NodeWindowData> = cuts.iter().map(|cut| fitted(cut, 0)).collect();
+    let windows: Vec<NodeWindow> = cuts.iter().map(|cut| fitted(cut, 0)).collect();
     let what = || format!("seed {seed}, {nodes} nodes, {:.2} s", window[1] / S);
     judge_edges(&clocks, &windows, &what, of_edges);
     let round = solver(nodes).solve(RoundId(0), &windows[0], &windows).expect("valid edges");
@@ -146,7 +146,7 @@ fn no_truth_is_outside_in_a_million_windows() {
 
 /// The line of an edge between a clock of these rates (ppm, from s on) and a perfect one, over a
 /// window of 4 s about 0.
-fn of_shape(shape: &[(f64, f64)], begun: &[f64], delay: f64) -> (EdgeAlphaBeta, f64) {
+fn of_shape(shape: &[(f64, f64)], begun: &[f64], delay: f64) -> (EdgeFit, f64) {
     let seconds: Vec<(f64, f64)> = shape.iter().map(|&(s, ppm)| (s * S, ppm)).collect();
     let clocks = [Clock::new(0, &[(0.0, 0.0)]), Clock::new(0, &seconds)];
     let edge = Edge::new(0, 1);
@@ -161,7 +161,7 @@ fn evenly(count: usize) -> Vec<f64> {
     (0..count).map(|k| 4.0 * S * ((k as f64 + 0.5) / count as f64 - 0.5)).collect()
 }
 
-fn assert_inside(what: &str, (line, truth): (EdgeAlphaBeta, f64), half_width: [f64; 2]) {
+fn assert_inside(what: &str, (line, truth): (EdgeFit, f64), half_width: [f64; 2]) {
     let width = 0.5 * (line.bound_hi_ns - line.bound_lo_ns);
     println!("{what}: truth {truth:.0}, hard [{:.0}, {:.0}] ± {width:.0}", line.bound_lo_ns, line.bound_hi_ns);
     assert!(line.bound_lo_ns <= truth && truth <= line.bound_hi_ns, "{what}: {line:?}");
@@ -232,7 +232,7 @@ fn clocks_that_are_steered_each_second() {
                 let cut = edge_cut(Edge::new(src, dst), &clocks, &Path::quiet(delay), &evenly(200), &mut random);
                 cuts[src as usize].edges.push(cut);
             }
-            let windows: Vec<NodeWindowData> = cuts.iter().map(|cut| fitted(cut, 0)).collect();
+            let windows: Vec<NodeWindow> = cuts.iter().map(|cut| fitted(cut, 0)).collect();
             let round = solver(6).solve(RoundId(0), &windows[0], &windows).expect("valid edges");
             let what = || format!("{ppm} ppm, seed {seed}");
             judge_edges(&clocks, &windows, &what, &mut judged);
@@ -262,7 +262,7 @@ fn any_run(seed: u64, judged: &mut Judged) {
                 let begun = beginnings(&mut random, window);
                 cuts[edge.src.index()].edges.push(edge_cut(*edge, &clocks, &path, &begun, &mut random));
             }
-            let windows: Vec<NodeWindowData> = cuts.iter().map(|cut| fitted(cut, k as u64)).collect();
+            let windows: Vec<NodeWindow> = cuts.iter().map(|cut| fitted(cut, k as u64)).collect();
             let mut round = solver.solve(RoundId(k as u64), &windows[0], &windows).expect("valid edges");
             round.data.decision = Decision { stop: false, ..Decision::STOP };
             round

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, SystemTime, UNIX_EPOCH};
 
 use probe_sync_collective::Traffic;
-use probe_sync_lines::{Fault, GlobalWindowData, NodeWindowData, SnapshotCounts};
+use probe_sync_lines::{Fault, NodeWindow, Round, SnapshotCounts};
 use probe_sync_time::NodeId;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::histogram::Histogram;
@@ -136,7 +136,7 @@ impl Metrics {
     }
 
     /// Updates the metrics from a solved round.
-    pub fn round(&mut self, round: &GlobalWindowData, latency: StdDuration, observed: &Observed<'_>) {
+    pub fn round(&mut self, round: &Round, latency: StdDuration, observed: &Observed<'_>) {
         self.rounds.inc();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.last_round.set(now.as_secs_f64());
@@ -178,8 +178,8 @@ impl Metrics {
     }
 
     /// Adds the nodes' cumulative counts; a node that was restarted begins at 0.
-    fn counted(&mut self, windows: &[NodeWindowData]) {
-        for NodeWindowData { node_id, punctuality, .. } in windows {
+    fn counted(&mut self, windows: &[NodeWindow]) {
+        for NodeWindow { node_id, punctuality, .. } in windows {
             let now = (punctuality.control_retries, punctuality.snapshots);
             let before = self.told.insert(*node_id, now).unwrap_or_default();
             let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
@@ -212,7 +212,7 @@ impl Metrics {
     }
 
     /// Updates the state of the root's recordings, and of those that the nodes reported.
-    pub fn streams(&mut self, own: [&StreamState; 2], windows: &[NodeWindowData]) {
+    pub fn streams(&mut self, own: [&StreamState; 2], windows: &[NodeWindow]) {
         let stopped = own.iter().filter(|state| state.stopped.is_some()).count() as u32;
         let of_nodes: u32 = windows.iter().map(|window| window.punctuality.files_stopped).sum();
         self.stopped_files.set((stopped + of_nodes).into());

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_lines::{GlobalWindowData, NodeEstimate, NodeWindowData};
+use probe_sync_lines::{NodeEstimate, NodeWindow, Round};
 use probe_sync_time::NodeId;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -84,7 +84,7 @@ impl Nodes {
     }
 
     /// Updates the metrics from a solved round.
-    pub fn round(&mut self, round: &GlobalWindowData, observed: &Observed<'_>) {
+    pub fn round(&mut self, round: &Round, observed: &Observed<'_>) {
         for estimate in &round.all_nodes {
             self.estimate(estimate);
         }
@@ -124,7 +124,7 @@ impl Nodes {
         }
     }
 
-    fn punctuality(&self, window: &NodeWindowData, round: &GlobalWindowData, observed: &Observed<'_>) {
+    fn punctuality(&self, window: &NodeWindow, round: &Round, observed: &Observed<'_>) {
         let Some(labels) = self.labels.get(window.node_id.index()) else { return };
         let punctuality = &window.punctuality;
         self.commands_waiting.get_or_create(labels).set(punctuality.commands_waiting.into());
@@ -165,17 +165,16 @@ pub(super) fn half_width_ns(estimate: &NodeEstimate) -> f64 {
 
 /// Returns the time between the first and the last cut of the round's windows, on the reference
 /// clock; `None` if fewer than two can be compared.
-pub(super) fn sequence_skew_ns(round: &GlobalWindowData, windows: &[NodeWindowData]) -> Option<f64> {
+pub(super) fn sequence_skew_ns(round: &Round, windows: &[NodeWindow]) -> Option<f64> {
     let first = windows.first()?.window_end;
-    let cut = |window: &NodeWindowData| {
-        Some(window.window_end.ahead_of(first).as_ns_f64() - offset_ns(round, window.node_id)?)
-    };
+    let cut =
+        |window: &NodeWindow| Some(window.window_end.ahead_of(first).as_ns_f64() - offset_ns(round, window.node_id)?);
     let cuts: Vec<f64> = windows.iter().filter_map(cut).collect();
     let [least, most] = [f64::min as fn(f64, f64) -> f64, f64::max].map(|of| cuts.iter().copied().reduce(of));
     most.zip(least).filter(|_| cuts.len() > 1).map(|(most, least)| most - least)
 }
 
-fn offset_ns(round: &GlobalWindowData, node: NodeId) -> Option<f64> {
+fn offset_ns(round: &Round, node: NodeId) -> Option<f64> {
     round.all_nodes.get(node.index()).filter(|estimate| estimate.reachable).map(|estimate| estimate.offset_ns)
 }
 

@@ -1,7 +1,7 @@
 //! The data that the round loop passes to the metrics.
 
 use probe_sync_collective::Traffic;
-use probe_sync_lines::NodeWindowData;
+use probe_sync_lines::NodeWindow;
 use probe_sync_time::{NodeId, System, Timestamp};
 
 use crate::report::parts::Parts;
@@ -10,7 +10,7 @@ use crate::report::parts::Parts;
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Observed<'a> {
     /// The nodes' contributions.
-    pub windows: &'a [NodeWindowData],
+    pub windows: &'a [NodeWindow],
     /// Durations of the root's parts of the round.
     pub parts: Parts,
     /// Size of the gathered messages, bytes.

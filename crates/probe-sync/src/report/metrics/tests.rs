@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use probe_sync_lines::{
-    ClockEvent, Culprit, Decision, FaultKind, GlobalWindowData, NodeEstimate, NodeWindowData, Punctuality,
-    SnapshotCounts, Verdict,
+    ClockEvent, Culprit, Decision, FaultKind, Findings, NodeEstimate, NodeWindow, Punctuality, Round, SnapshotCounts,
 };
 use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
 
@@ -32,7 +31,7 @@ fn observed(metrics: &mut Metrics) {
     let culprit = Culprit::Node(NodeId(1));
     let fault = Fault { kind: FaultKind::Step, culprit, size: 1.0, began: RoundId(3), round: RoundId(4) };
     let event = ClockEvent { step_ns: 1, slew_ppm: 2.0, at: at(3), step_between: None };
-    let round = GlobalWindowData {
+    let round = Round {
         round_id: RoundId(4),
         carried_by: None,
         reference: NodeId(0),
@@ -46,10 +45,10 @@ fn observed(metrics: &mut Metrics) {
         clamped: 0,
         contradictions: Vec::new(),
         clock_events: vec![(NodeId(1), event)],
-        watch: Verdict { faults: vec![fault], ..Verdict::default() },
+        watch: Findings { faults: vec![fault], ..Findings::default() },
         decision: Decision { next_window: Duration::from_ms(4_000), cadence: Duration::from_us(800), ..Decision::STOP },
     };
-    let window = |node: u32, end: i64, got: i64| NodeWindowData {
+    let window = |node: u32, end: i64, got: i64| NodeWindow {
         node_id: NodeId(node),
         round_id: RoundId(4),
         window_start: at(0),
@@ -195,7 +194,7 @@ fn what_is_said_of_a_node_goes_when_it_is_out_of_reach() {
         edges_used: 0,
         edges_excluded: 0,
     };
-    let round = GlobalWindowData {
+    let round = Round {
         round_id: RoundId(5),
         carried_by: None,
         reference: NodeId(0),

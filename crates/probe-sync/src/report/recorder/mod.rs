@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_files::OwnFolder;
-use probe_sync_lines::{
-    ClockEvent, EdgeAlphaBeta, Fault, FaultKind, GlobalWindowData, NodeEstimate, OffsetRecord, OffsetsHeader,
-};
+use probe_sync_lines::{ClockEvent, EdgeFit, Fault, FaultKind, NodeEstimate, OffsetRecord, OffsetsHeader, Round};
 use probe_sync_time::{Duration, NodeId, RoundId};
 use serde_json::{Value, json};
 
@@ -48,7 +46,7 @@ pub(crate) struct Recorder {
     phases: Phases,
     carriers: Vec<Carrier>,
     latencies: Latencies,
-    last: Option<GlobalWindowData>,
+    last: Option<Round>,
     rounds: u64,
     clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     faults: Vec<Fault>,
@@ -126,7 +124,7 @@ impl Recorder {
     }
 
     /// Writes a solved round; once this returns, killing the process cannot lose it.
-    pub fn record(&mut self, round: &GlobalWindowData, latency: StdDuration) {
+    pub fn record(&mut self, round: &Round, latency: StdDuration) {
         for line in OffsetRecord::of_round(round) {
             self.offsets.append(&line);
         }
@@ -153,14 +151,14 @@ impl Recorder {
     }
 
     /// Returns true for one in `keep_every` rounds, and for all with events that alignment needs.
-    fn is_kept(&self, round: &GlobalWindowData) -> bool {
+    fn is_kept(&self, round: &Round) -> bool {
         let watch = &round.watch;
         let happened = !round.clock_events.is_empty() || !watch.breaks.is_empty() || !watch.faults.is_empty();
         happened || round.round_id.0.is_multiple_of(self.joined.config.keep_every)
     }
 
     /// Records which node carries the reference's timeline, and logs changes.
-    fn observe_carrier(&mut self, round: &GlobalWindowData) {
+    fn observe_carrier(&mut self, round: &Round) {
         let Some(node) = round.carried_by else { return };
         let half_width_95_ns = round.node(node).map_or(f64::INFINITY, |own| own.sigma_ns * SIGMAS_95);
         if let Some(last) = self.carriers.last_mut().filter(|last| last.node == node) {
@@ -218,7 +216,7 @@ impl Recorder {
     }
 
     /// Keeps the edges of a recorded round, for smoothing the whole run.
-    pub fn keep(&mut self, round: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
+    pub fn keep(&mut self, round: &Round, edges: Vec<EdgeFit>) {
         self.whole.take(round, edges);
     }
 
@@ -375,7 +373,7 @@ impl Recorder {
         last.all_nodes.iter().map(|estimate| self.row(estimate, last, accounts)).collect()
     }
 
-    fn row(&self, estimate: &NodeEstimate, last: &GlobalWindowData, accounts: &[&RankAccount]) -> NodeRow {
+    fn row(&self, estimate: &NodeEstimate, last: &Round, accounts: &[&RankAccount]) -> NodeRow {
         let node = estimate.node_id;
         let account = accounts.get(node.index());
         let truth = self.judge.true_offset_ns(node, last);

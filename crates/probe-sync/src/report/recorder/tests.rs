@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::Traffic;
-use probe_sync_lines::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeEstimate};
+use probe_sync_lines::{Decision, EdgeFit, NodeEstimate, Round};
 use probe_sync_time::{Duration, Edge, NodeId, RoundId, RunId, SessionKey, StampSource, Timestamp};
 
 use super::super::Observed;
@@ -46,7 +46,7 @@ fn joined(config: Config) -> Arc<Joined> {
     Arc::new(Joined { config, plan, session_key, roster, edges: Vec::new(), backend: "none", ranks: NODES as usize })
 }
 
-fn round(number: u64) -> (GlobalWindowData, Vec<EdgeAlphaBeta>) {
+fn round(number: u64) -> (Round, Vec<EdgeFit>) {
     let start = number as i64 * 4_000_000_000;
     let estimate = |node: u32| NodeEstimate {
         node_id: NodeId(node),
@@ -63,7 +63,7 @@ fn round(number: u64) -> (GlobalWindowData, Vec<EdgeAlphaBeta>) {
         edges_used: 2 * DEGREE,
         edges_excluded: 0,
     };
-    let data = GlobalWindowData {
+    let data = Round {
         round_id: RoundId(number),
         carried_by: None,
         reference: NodeId(0),
@@ -80,7 +80,7 @@ fn round(number: u64) -> (GlobalWindowData, Vec<EdgeAlphaBeta>) {
         watch: Default::default(),
         decision: Decision { next_window: Duration::from_ms(4_000), ..Decision::STOP },
     };
-    let edge = |index: u32| EdgeAlphaBeta {
+    let edge = |index: u32| EdgeFit {
         src_node_id: NodeId(index / DEGREE),
         dst_node_id: NodeId((index / DEGREE + 1 + index % DEGREE) % NODES),
         midpoint: Timestamp::from_ns(start + 2_000_000_000),

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use probe_sync_collective::InProcess;
 use probe_sync_estimate::round::SolvedRound;
-use probe_sync_lines::NodeWindowData;
+use probe_sync_lines::NodeWindow;
 use probe_sync_sys::{MonotonicClock, TracerClock};
 use probe_sync_time::{Clock, Duration, Edge, NodeId, RoundId};
 
@@ -52,7 +52,7 @@ fn to_the_end(mut session: Session<'_>) -> Result<Option<RunReport>, Error> {
     session.stop()
 }
 
-fn windows(directory: &Path, node: usize) -> Vec<NodeWindowData> {
+fn windows(directory: &Path, node: usize) -> Vec<NodeWindow> {
     let path = directory.join(format!("out/windows/node{node}.jsonl"));
     let text = std::fs::read_to_string(path).expect("the node's windows");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -212,7 +212,7 @@ fn a_policy_changes_the_pace_of_all_nodes() {
     let mut counted = [[0; 2]; 2];
     for (node, counted) in counted.iter_mut().enumerate() {
         let windows = windows(directory.path(), node);
-        let length = |window: &NodeWindowData| window.window_end - window.window_start;
+        let length = |window: &NodeWindow| window.window_end - window.window_start;
         let last = length(windows.last().expect("windows"));
         assert!(length(&windows[0]) > last + last, "node {node}");
         for packets in windows.iter().flat_map(|window| &window.packets) {
@@ -249,7 +249,7 @@ fn all_ranks_probe_the_edges_that_the_master_adds() {
     };
     let results = sessions(4, &config, Some(&Policy::Scripted(join)), to_the_end);
     results.into_iter().for_each(|result| drop(result.expect("a run")));
-    let probed = |window: &NodeWindowData| window.edges.iter().any(|edge| edge.dst_node_id.0 == 1);
+    let probed = |window: &NodeWindow| window.edges.iter().any(|edge| edge.dst_node_id.0 == 1);
     let found: Vec<bool> = windows(directory.path(), 3).iter().map(probed).collect();
     assert_eq!((found[0], found[2], found.last()), (false, true, Some(&false)), "{found:?}");
     assert!((6..=9).contains(&found.len()), "1.6 s hold eight windows of 200 ms: {found:?}");

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Deadline, InProcess, JobKey, Led, Tcp, bind};
-use probe_sync_lines::{GlobalWindowData, NodeWindowData};
+use probe_sync_lines::{NodeWindow, Round};
 use probe_sync_time::{Duration, NodeId, RoundId, Timestamp};
 
 use super::super::{Context, Session};
@@ -20,7 +20,7 @@ use crate::{Config, Error};
 /// A rank on a thread of its own.
 pub(super) struct Running {
     pub requests: Requests,
-    pub rounds: Receiver<GlobalWindowData>,
+    pub rounds: Receiver<Round>,
     pub thread: JoinHandle<Result<Option<RunReport>, Error>>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn start_over<C: Collective + Send + 'static>(
 }
 
 /// Returns all rounds of each rank, and the root's report.
-pub(super) fn end(running: Vec<Running>) -> (Vec<Vec<GlobalWindowData>>, RunReport) {
+pub(super) fn end(running: Vec<Running>) -> (Vec<Vec<Round>>, RunReport) {
     let mut report = None;
     let mut rounds = Vec::new();
     for rank in running {
@@ -87,12 +87,12 @@ pub(super) fn end(running: Vec<Running>) -> (Vec<Vec<GlobalWindowData>>, RunRepo
     (rounds, report.expect("the root's report"))
 }
 
-fn windows(directory: &Path, node: usize) -> Vec<NodeWindowData> {
+fn windows(directory: &Path, node: usize) -> Vec<NodeWindow> {
     let text = std::fs::read_to_string(directory.join(format!("out/windows/node{node}.jsonl"))).expect("windows");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-fn length_ms(round: &GlobalWindowData) -> i64 {
+fn length_ms(round: &Round) -> i64 {
     (round.window_end - round.window_start).as_ns() / 1_000_000
 }
 

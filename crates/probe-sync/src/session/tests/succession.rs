@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use probe_sync_collective::{Attendance, Call, Collective, Deadline, Error, Frames, InProcess, Led, Rank};
-use probe_sync_lines::GlobalWindowData;
+use probe_sync_lines::Round;
 use probe_sync_time::RoundId;
 
 use super::modes::{LONG, Running, end, start_over, start_some_that_die};
@@ -23,7 +23,7 @@ fn folders(directory: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn recorded(folder: &Path) -> Vec<GlobalWindowData> {
+fn recorded(folder: &Path) -> Vec<Round> {
     let text = std::fs::read_to_string(folder.join("global_windows.jsonl")).expect("rounds");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
@@ -62,7 +62,7 @@ fn the_next_rank_takes_a_lost_masters_place_and_no_round_is_lost() {
     let all: Vec<u64> = before.iter().chain(&after).map(|round| round.round_id.0).collect();
     assert!(all.iter().copied().eq(0..all.len() as u64), "{all:?}");
     // Offsets go on where they were: the new master knows all rounds of the old one.
-    let of = |round: &GlobalWindowData| round.all_nodes[3].offset_ns;
+    let of = |round: &Round| round.all_nodes[3].offset_ns;
     let [earlier, last, first] = [&before[3], &before[4], &after[0]];
     let expected = of(last) + (of(last) - of(earlier));
     assert!((of(first) - expected).abs() < 20_000.0, "{} after {expected} was expected", of(first));

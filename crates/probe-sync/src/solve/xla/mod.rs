@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use probe_sync_lines::{EdgeAlphaBeta, NodeWindowData, Punctuality};
+use probe_sync_lines::{EdgeFit, NodeWindow, Punctuality};
 use probe_sync_time::{NodeId, RoundId, StampSource, System, Timestamp};
 
 use self::fit::{Fit, Quanta, Window};
@@ -221,10 +221,10 @@ impl Fits {
     }
 }
 
-fn data(window: &Window, round_id: RoundId, scatter: &Scatter) -> NodeWindowData {
+fn data(window: &Window, round_id: RoundId, scatter: &Scatter) -> NodeWindow {
     let half_ns = window.half_ns();
     let midpoint: Timestamp<System> = Timestamp::from_ns(window.middle_ns());
-    let edge = |fit: &Fit| EdgeAlphaBeta {
+    let edge = |fit: &Fit| EdgeFit {
         src_node_id: window.node,
         dst_node_id: fit.dst,
         midpoint,
@@ -242,7 +242,7 @@ fn data(window: &Window, round_id: RoundId, scatter: &Scatter) -> NodeWindowData
         stamp: StampSource::User,
         stamp_errors_ns: [0.0; 2],
     };
-    NodeWindowData {
+    NodeWindow {
         node_id: window.node,
         round_id,
         window_start: Timestamp::from_ns(window.start_ns),
