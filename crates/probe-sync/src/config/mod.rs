@@ -35,7 +35,7 @@ pub use self::skew_model::SkewModel;
 pub use self::table::{Config, KEYS, Key, Section};
 pub(crate) use self::values::region_name;
 pub use self::values::{
-    ClockCounter, Connections, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, bytes, duration,
+    ClockCounter, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, bytes, duration,
 };
 use crate::Error;
 
