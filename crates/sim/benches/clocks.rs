@@ -42,15 +42,35 @@ fn print_warming(seeds: u64) {
     );
     println!(
         "{:8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6} {:>12} {:>7} {:>5} {:>5} {:>7} {:>7} {:>7} {:>7} {:>7} {:>5} {:>5} {:>6}",
-        "stamps", "p50", "p99", "floor", "max", "±95 %", "covers", "±/RMS", "hard outside", "missing", "z", "most", "joined", "p99",
-        "live", "p99", "covers", "hole", "rates", "others"
+        "stamps",
+        "p50",
+        "p99",
+        "floor",
+        "max",
+        "±95 %",
+        "covers",
+        "±/RMS",
+        "hard outside",
+        "missing",
+        "z",
+        "most",
+        "joined",
+        "p99",
+        "live",
+        "p99",
+        "covers",
+        "hole",
+        "rates",
+        "others"
     );
     let (mut held, mut count) = (0, 0);
     for cell in WarmingCell::ALL {
         let mut outcome = WarmingOutcome::default();
         of_seeds(seeds, |seed| warming::run(&cell, seed)).iter().for_each(|run| outcome.add(run));
         let [lines, joined, live] = [&outcome.lines, &outcome.joined, &outcome.live].map(|pool| pool.summary());
-        let (Some(stated), Some(hard), Some(stated_live)) = (lines.interval, lines.hard, live.interval) else { continue };
+        let (Some(stated), Some(hard), Some(stated_live)) = (lines.interval, lines.hard, live.interval) else {
+            continue;
+        };
         (held, count) = (held + stated.held, count + stated.count);
         let z = &outcome.asymmetry_z;
         println!(
@@ -77,7 +97,10 @@ fn print_warming(seeds: u64) {
             outcome.others.len(),
         );
     }
-    println!("95 % intervals cover {:.1} % in all cells (required: 93 to 97 %)", 100.0 * f64::from(held as u32) / count as f64);
+    println!(
+        "95 % intervals cover {:.1} % in all cells (required: 93 to 97 %)",
+        100.0 * f64::from(held as u32) / count as f64
+    );
 }
 
 /// False reports, and estimates that are further from the truth than they claim.
@@ -91,7 +114,18 @@ fn print_swinging(seeds: u64) -> Result<(), Error> {
     );
     println!(
         "{:>6} {:>6} {:>5} {:>5} {:>6} {:>9} {:>8} {:>9} {:>7} {:>9} {:>7} {:>11}  first false report, or farthest outside",
-        "window", "pauses", "runs", "false", "rates", "estimates", "unusable", "live p99", "outside", "smoothed", "outside", "not in hard"
+        "window",
+        "pauses",
+        "runs",
+        "false",
+        "rates",
+        "estimates",
+        "unusable",
+        "live p99",
+        "outside",
+        "smoothed",
+        "outside",
+        "not in hard"
     );
     for (window_s, pauses) in WINDOWS_S.into_iter().flat_map(|window_s| [(window_s, false), (window_s, true)]) {
         let of_row = |seed| {

@@ -61,15 +61,8 @@ impl Peers {
     pub fn new(rank: Rank, connections: Vec<Connection>) -> Result<Self, Error> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatchable)?);
         let list = (0..connections.len()).map(|_| None).collect();
-        let mut peers = Self {
-            rank,
-            list,
-            epoll,
-            losses: Losses::End,
-            gone: Vec::new(),
-            past: Traffic::default(),
-            work: None,
-        };
+        let mut peers =
+            Self { rank, list, epoll, losses: Losses::End, gone: Vec::new(), past: Traffic::default(), work: None };
         for (place, connection) in connections.into_iter().enumerate() {
             peers.put(place, connection)?;
         }

@@ -16,7 +16,11 @@ impl Group {
         let sequence = self.sequence;
         if self.rank != ROOT {
             let speaks = participants[self.rank];
-            return if speaks { self.peers.send(Kind::Gather, sequence, &[CONTROL], |_| payload, wait) } else { Ok(()) };
+            return if speaks {
+                self.peers.send(Kind::Gather, sequence, &[CONTROL], |_| payload, wait)
+            } else {
+                Ok(())
+            };
         }
         let mut senders = self.peers.present();
         senders.retain(|&place| participants[place + 1]);

@@ -14,10 +14,10 @@ use probe_sync_time::{Duration, NodeId};
 
 use super::skew_model::SkewModel;
 use super::values::{
-    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ROUND_MODES,
-    ReferenceChoice, RoundMode, TIMESTAMP_MODES, TracerClockChoice, at_least, choice, duration, injected_step,
-    listening_address, name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate, reference,
-    region_name, size, size_text, text_of, tracer_clock, within,
+    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ROUND_MODES, ReferenceChoice,
+    RoundMode, TIMESTAMP_MODES, TracerClockChoice, at_least, choice, duration, injected_step, listening_address,
+    name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate, reference, region_name, size,
+    size_text, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -85,15 +85,11 @@ impl Key {
         self.value_name == "NODES"
     }
 
-    /// Returns the key of this name, current or former.
+    /// Returns the key of this name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
-        let name = FORMER_NAMES.iter().find(|(former, _)| *former == name).map_or(name, |(_, now)| now);
         KEYS.iter().find(|key| key.name == name)
     }
 }
-
-/// Former names of keys, and the current ones.
-const FORMER_NAMES: [(&str, &str); 1] = [("probe_cadence", "cadence")];
 
 /// Generates [`Config`], its defaults and [`KEYS`] from one list of entries: `field: type =
 /// default; agreement "key" "--flag" "VALUE" in section;`, followed by how it is read, written and

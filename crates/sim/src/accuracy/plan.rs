@@ -66,9 +66,8 @@ impl Method {
         }
     }
 
-    /// Returns the method of that name; `ours` is an earlier name of [`Method::Ours`].
+    /// Returns the method of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        let name = if name == "ours" { Self::Ours.as_str() } else { name };
         Self::ALL.into_iter().find(|method| method.as_str() == name)
     }
 }

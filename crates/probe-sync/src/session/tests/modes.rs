@@ -187,7 +187,6 @@ fn any_rank_pauses_all_names_a_phase_and_ends_a_window_for_all_together() {
     assert_eq!(phases, [("warm-up", warm.round, RoundId(none.round.0 - 1))]);
 }
 
-
 #[test]
 fn a_clock_that_jumps_ends_the_window_under_way() {
     let directory = tempfile::tempdir().expect("a temporary directory");
