@@ -29,7 +29,6 @@ mod otf2;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod outputs;
-mod progress;
 #[cfg(feature = "rocpd")]
 mod query;
 mod rank_zero_again;
