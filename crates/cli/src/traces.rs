@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probe_sync_alignment::{
-    AddedTrack, AlignSettings, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock,
-    Request, Verdict, align, check, merge,
+    AddedTrack, AlignSettings, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock, Request,
+    Verdict, align, check, merge,
 };
 use probe_sync_analysis::LateTrack;
 use probe_sync_formats::{Error, PlaneLayout};
