@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use probe_sync_sim::Scenario;
 use probe_sync_sim::accuracy::cells::{BASE, with_stamps};
-use probe_sync_sim::accuracy::{Method, Plan, Tuning};
+use probe_sync_sim::accuracy::{Method, Plan};
 use probe_sync_time::{Duration, NodeId, StampSource};
 
 /// Flags of `sim`.
@@ -68,15 +68,6 @@ pub struct SimArgs {
     /// 64 nodes)]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
     pub methods: Vec<Method>,
-    /// Largest change of a pair's gap that huygens' filter accepts with hardware timestamps, ns
-    #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_hardware_ns, value_parser = positive)]
-    pub huygens_hw_ns: f64,
-    /// Largest change of a pair's gap that huygens' filter accepts with software timestamps, ns
-    #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_software_ns, value_parser = positive)]
-    pub huygens_sw_ns: f64,
-    /// Unit of length in which svm+ and huygens+ have C = 1, in halves of the smallest round trip
-    #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
-    pub svm_unit: f64,
     /// Write accuracy.csv, plots, the page report.html and, with --cells, accuracy.md to this
     /// directory; with --faults or --adaptive, write faults.csv or adaptive.csv and a page instead
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
@@ -110,11 +101,6 @@ impl SimArgs {
             duration: self.duration.unwrap_or(if short { LARGE_DURATION } else { own }),
             window: self.window.unwrap_or(scenario.window()),
             methods: chosen,
-            tuning: Tuning {
-                huygens_hardware_ns: self.huygens_hw_ns,
-                huygens_software_ns: self.huygens_sw_ns,
-                svm_unit: self.svm_unit,
-            },
         }
     }
 
@@ -172,10 +158,6 @@ fn share(text: &str) -> Result<f64, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let message = "must be a number from 0.001 to 100000 pairs per second";
     number(text).filter(|rate| (1e-3..=1e5).contains(rate)).ok_or_else(|| message.into())
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    number(text).filter(|value| *value > 0.0 && value.is_finite()).ok_or_else(|| "must be a positive number".into())
 }
 
 fn number(text: &str) -> Option<f64> {

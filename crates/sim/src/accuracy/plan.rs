@@ -3,8 +3,6 @@
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
-use super::baselines::Tuning;
-
 /// A method of estimating offsets. A plus marks a baseline with the parameters most favourable in
 /// the twelve cells.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,8 +79,6 @@ pub struct Plan {
     pub window: Duration,
     /// The methods, each once.
     pub methods: Vec<Method>,
-    /// Free parameters of the baselines.
-    pub tuning: Tuning,
 }
 
 /// One estimate with the truth.
