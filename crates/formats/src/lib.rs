@@ -55,6 +55,8 @@ pub use perfetto::Perfetto;
 pub use rocpd::Rocpd;
 pub use workers::workers;
 pub use xspace::XSpace;
+#[doc(hidden)]
+pub use xspace::fields as xspace_fields;
 
 /// Detects the format of a file: by its name if a format recognises it, otherwise by its first
 /// bytes, decompressed if they are gzip.

@@ -23,7 +23,8 @@ mod chunks;
 mod device_groups;
 mod event;
 mod facts;
-mod fields;
+#[doc(hidden)]
+pub mod fields;
 mod kept;
 mod launches;
 mod merge;
