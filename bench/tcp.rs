@@ -1,16 +1,15 @@
 //! Benchmark of a round over TCP: a gather of a payload from every rank and a broadcast of 24 bytes
 //! per rank.
 //!
-//! `cargo bench -p probe-sync-collective --bench tcp [-- --ranks N] [--blocks N] [--rounds N] [--payload BYTES] [--apart-us N] [--foreign N] [--per-round]`
+//! `cargo bench -p probe-sync-collective --bench tcp [-- --ranks N] [--blocks N] [--rounds N] [--payload BYTES] [--apart-us N] [--foreign N]`
 //!
 //! This process is rank 0, and each other rank is a process of its own on this machine. A round
 //! takes from rank 0's gather to the end of its broadcast; printed are the median over all rounds
 //! and the medians of the blocks. With `--apart-us` each rank sleeps up to that long before a
-//! round. With `--per-round` each rank connects for each round and hangs up after it. With
-//! `--foreign` a process of its own holds that many foreign connections where rank 0 listens, from
-//! before the ranks start until the end: a third says nothing, a third says a greeting byte by
-//! byte, a third says garbage and comes again. The time until all ranks have joined is printed too;
-//! the door is open during the rounds.
+//! round. With `--foreign` a process of its own holds that many foreign connections where rank 0
+//! listens, from before the ranks start until the end: a third says nothing, a third says a greeting
+//! byte by byte, a third says garbage and comes again. The time until all ranks have joined is
+//! printed too; the door is open during the rounds.
 //!
 //! It asserts no timing. Under `cargo test --benches` it runs only briefly, so that it keeps
 //! compiling and working.
@@ -34,16 +33,6 @@ struct Plan {
     payload: usize,
     apart_us: u64,
     foreign: usize,
-    per_round: bool,
-}
-
-impl Plan {
-    fn prepare(self, group: &mut dyn Collective) -> Result<()> {
-        if self.per_round {
-            group.connect_per_round()?;
-        }
-        Ok(())
-    }
 }
 
 fn main() -> Result<()> {
@@ -59,12 +48,10 @@ fn main() -> Result<()> {
         payload: number("--payload", 1024)?,
         apart_us: number("--apart-us", 0)? as u64,
         foreign: number("--foreign", 0)?,
-        per_round: arguments.iter().any(|given| given == "--per-round"),
     };
     if let Some(rank) = value("--rank") {
         let id: UniqueId = value("--id").ok_or("--id is missing")?.parse()?;
         let mut group = id.join(rank.parse()?, plan.ranks, &deadline())?;
-        plan.prepare(&mut group)?;
         return rounds(&mut group, plan).map(drop);
     }
     if let Some(address) = value("--disturb") {
@@ -91,7 +78,6 @@ fn main() -> Result<()> {
     }
     let mut group = meeting.host(plan.ranks, &deadline())?;
     let joined = begun.elapsed();
-    plan.prepare(&mut group)?;
     group.go_on_without_lost(Vec::new())?;
     let blocks = rounds(&mut group, plan)?;
     let mut all: Vec<f64> = blocks.iter().flatten().copied().collect();
@@ -156,7 +142,6 @@ fn rounds(group: &mut dyn Collective, plan: Plan) -> Result<Vec<Vec<f64>>> {
             let (begun, deadline) = (Instant::now(), deadline());
             group.gather(&everyone, &payload, &mut frames, &deadline)?;
             group.broadcast(&mut decision, &deadline)?;
-            group.round_is_over()?;
             if round >= WARM_UP {
                 block.push(begun.elapsed().as_secs_f64() * 1e6);
             }

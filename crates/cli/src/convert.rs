@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use probe_sync_alignment::{
     Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, OutputKind,
-    TraceOutput, TraceUse, convert,
+    convert,
 };
 #[cfg(feature = "rocpd")]
 use probe_sync_analysis::query::{CsvSettings, Query, QuerySettings};
@@ -18,7 +18,7 @@ use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
 use crate::trace_notes::TraceNotes;
-use crate::traces::{as_they_are, calibrate_for, is_mark, request};
+use crate::traces::{as_they_are, calibrate_for, request};
 
 /// Writes all traces in every requested format.
 ///
@@ -32,9 +32,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
         let request = as_they_are(request(&arguments.input, &paths)?, &arguments.as_they_are);
-        let looks = [&settings.window.start, &settings.window.end].map(|bound| u32::from(is_mark(bound)));
-        let used = TraceUse { output: TraceOutput::ForViewers, looks: looks.iter().sum(), ..TraceUse::default() };
-        let progress = Reading::begin("convert", &request, used);
+        let progress = Reading::begin("convert");
         let calibrated = calibrate_for(&request, arguments.json)?;
         let converted = convert(&calibrated, &outputs, &settings)?;
         drop(progress);

@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use probe_sync::collective::{
-    Collective, Deadline, EarlierRun, FanOut, JobKey, Led, MAX_RANKS, Meeting, Tcp, TcpOptions, UniqueId, bind,
+    Collective, Deadline, EarlierRun, JobKey, Led, MAX_RANKS, Meeting, Tcp, TcpOptions, UniqueId, bind,
     bind_everywhere, join_by, publish, store,
 };
-use probe_sync::config::Connections;
 use probe_sync::{Config, KeyFile, config};
 use probe_sync_formats::words::counted;
 use probe_sync_sys::interfaces::own_addresses;
@@ -275,14 +274,10 @@ impl WaitNotice {
 /// How long a rank waits for others before it prints a notice.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Connection options from the environment. In a tree ranks wait for each other, so the default is
-/// a star if connections are closed between rounds.
+/// Connection options from the environment and the configuration.
 fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {
     let mut options = TcpOptions::from_environment()?;
     options.begin_after = config.and_then(Config::begin_after);
-    if config.is_some_and(|config| config.connections == Connections::PerRound) && options.fan_out == FanOut::Auto {
-        options.fan_out = FanOut::Star;
-    }
     Ok(options)
 }
 

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 
-use probe_sync_alignment::TraceUse;
 use probe_sync_analysis::{Lateness, lateness};
 
 use crate::output::{Usage, print, refuse_trace, tell};
@@ -34,7 +33,7 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let settings = arguments.steps.settings()?;
     let files: Vec<_> = outputs.iter().filter(|path| !is_stdout(path)).map(|path| path.to_path_buf()).collect();
     let request = request(&arguments.input, &files)?;
-    let progress = Reading::begin("stragglers", &request, TraceUse { looks: 1, ..TraceUse::default() });
+    let progress = Reading::begin("stragglers");
     let calibrated = crate::traces::calibrated(&request)?;
     calibrated.refuse_overwriting(&files)?;
     let text_of_offsets = calibrated.collectives.as_ref().map(probe_sync_alignment::CollectiveOffsets::text);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probe_sync_alignment::{
-    AddedTrack, AlignSettings, Bound, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock, Ranks,
-    Request, TraceOutput, TraceUse, Verdict, align, check, merge,
+    AddedTrack, AlignSettings, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock, Request,
+    Verdict, align, check, merge,
 };
 use probe_sync_analysis::LateTrack;
 use probe_sync_formats::{Error, PlaneLayout};
@@ -28,7 +28,7 @@ use crate::trace_table::TraceTable;
 /// [`run_check`], and nothing is written if causality is violated.
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, &[])?;
-    let _progress = Reading::begin("align", &request, used_for(TraceOutput::Each));
+    let _progress = Reading::begin("align");
     let calibrated = calibrate_for(&request, arguments.json)?;
     let AlignArgs { annotate, embed_snapshots, repair, .. } = *arguments;
     let settings = AlignSettings { annotate, embed_snapshots, repair };
@@ -58,16 +58,6 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     verdict.as_ref().map_or(Ok(()), ended)
 }
 
-/// Only this is written of all traces, and nothing else is needed of them.
-fn used_for(output: TraceOutput) -> TraceUse {
-    TraceUse { output, ..TraceUse::default() }
-}
-
-/// Whether all traces must be searched for an event.
-pub(crate) fn is_mark(bound: &Bound) -> bool {
-    matches!(bound, Bound::Marker(_))
-}
-
 /// Merges all traces into one file.
 ///
 /// # Errors
@@ -80,15 +70,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let track = || Arc::new(LateTrack { steps: step_names.clone() }) as Arc<dyn AddedTrack>;
     let track = arguments.mark_late.then(track);
     let filter = arguments.filter.settings(step_names)?;
-    let looks = [filter.steps.is_some(), arguments.mark_late, is_mark(&filter.from), is_mark(&filter.to)];
-    let used = TraceUse {
-        output: TraceOutput::Merged(arguments.output.clone()),
-        looks: looks.map(u32::from).into_iter().sum(),
-        filtered: filter.is_asked(),
-        twice: filter.bytes_max.is_some(),
-        ranks: filter.ranks.as_ref().map(Ranks::count),
-    };
-    let _progress = Reading::begin("merge", &request, used);
+    let _progress = Reading::begin("merge");
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
@@ -146,7 +128,7 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
         refuse_trace(path, "--json")?;
     }
     let request = request(&arguments.input, &[])?;
-    let _progress = Reading::begin("check", &request, used_for(TraceOutput::Nothing));
+    let _progress = Reading::begin("check");
     let calibrated = calibrate_for(&request, on_stdout)?;
     let verdict = check(&calibrated);
     match &arguments.json {

@@ -198,15 +198,6 @@ impl<C: Collective> Collective for Led<C> {
         self.inner.superseded_by().map(|place| self.exchanged(place))
     }
 
-    fn connect_per_round(&mut self) -> Result<(), Error> {
-        self.inner.connect_per_round()
-    }
-
-    fn round_is_over(&mut self) -> Result<(), Error> {
-        let over = self.inner.round_is_over();
-        self.own(over)
-    }
-
     fn abort(&mut self, reason: &str) {
         self.inner.abort(reason);
     }

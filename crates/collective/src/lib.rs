@@ -385,29 +385,6 @@ pub trait Collective {
         None
     }
 
-    /// On all ranks, before any other message: makes connections between ranks last for one round
-    /// each, from the first [`Self::round_is_over`] on. Until then they persist. A rank that does
-    /// not take part in a gather waits in it for its connection; its messages by [`Self::call`] are
-    /// sent with the next gather, and not accepted (false) if too many are waiting; at the root
-    /// they are not sent.
-    ///
-    /// # Errors
-    /// [`Error::Setup`] if the backend does not support it.
-    fn connect_per_round(&mut self) -> Result<(), Error> {
-        let reason =
-            format!("the ranks of this run communicate over {}; omit it, or start them over TCP", self.backend());
-        Err(Error::Setup { what: "per-round connections".to_owned(), reason })
-    }
-
-    /// Announces that the next operation is a gather, after a while; connections that last for one
-    /// round end.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses the resources for the next round.
-    fn round_is_over(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
     /// Ends the whole job at once, on every rank, after an error that this rank cannot report to
     /// the others. Does not return if the backend can kill the job (`MPI_Abort`); otherwise closes
     /// the connections, so that the others fail promptly, and returns.

@@ -13,40 +13,6 @@ use crate::chunk::Chunk;
 use crate::model::parts::Spill;
 use crate::model::{ClockPair, Picoseconds, Reach, TraceFacts};
 
-/// How often a file is read in full, as needed for progress display.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct Readings {
-    /// To collect its facts.
-    pub facts: Passes,
-    /// For further questions about its events.
-    pub look: Passes,
-    /// To be rewritten.
-    pub rewritten: Passes,
-    /// To be merged; once more if events may be filtered out.
-    pub merged: Passes,
-    /// To be converted for viewers.
-    pub shown: Passes,
-    /// True if SQLite reads it, in which case these are averages: a table and an index are
-    /// different pages of one file.
-    pub by_sqlite: bool,
-}
-
-/// Passes over a file.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct Passes {
-    /// Number of passes.
-    pub times: f64,
-    /// Cost per byte and pass including processing, ns: measured on two cores in 2026, for
-    /// comparison with each other only.
-    pub ns_per_byte: f64,
-}
-
-impl Passes {
-    pub(super) const fn new(times: f64, ns_per_byte: f64) -> Self {
-        Self { times, ns_per_byte }
-    }
-}
-
 /// One format of trace files.
 ///
 /// Times passed through a map are absolute picoseconds on the trace's own timeline. An output
@@ -66,10 +32,6 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
 
     /// Returns true if `evidence` shows that a file is of this format.
     fn detect(&self, evidence: Evidence<'_>) -> bool;
-
-    /// Returns how often a file is read for each purpose; a `packed` file cannot be read from its
-    /// end.
-    fn readings(&self, packed: bool) -> Readings;
 
     /// Reads what a file states about itself, its clock and its collectives.
     ///

@@ -16,7 +16,6 @@
 
 mod aligned;
 pub mod chunk;
-mod counted;
 mod error;
 pub mod gzip;
 mod in_order;
@@ -41,12 +40,11 @@ use std::io::Read;
 use std::path::Path;
 
 pub use aligned::{ALIGNED_PLANE, ALIGNED_SIGMA, ALIGNED_TO};
-pub use counted::{Counted, bytes_read};
 pub use error::Error;
 pub use in_order::{Stages, in_order};
 pub use interface::{
     AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
-    MergeOptions, MergeStats, Passes, PlaneLayout, Readings, RewriteOptions, RewriteStats, TraceFormat,
+    MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
 };
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};
@@ -57,6 +55,8 @@ pub use perfetto::Perfetto;
 pub use rocpd::Rocpd;
 pub use workers::workers;
 pub use xspace::XSpace;
+#[doc(hidden)]
+pub use xspace::fields as xspace_fields;
 
 /// Detects the format of a file: by its name if a format recognises it, otherwise by its first
 /// bytes, decompressed if they are gzip.

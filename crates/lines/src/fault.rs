@@ -1,6 +1,6 @@
 //! A named fault with its kind, node or edge, size, first round and description.
 
-use probe_sync_time::{Edge, NodeId, RoundId};
+use probe_sync_time::{Edge, NodeId, RoundId, with_unit};
 use serde::{Deserialize, Serialize};
 
 /// Kind of fault.
@@ -167,14 +167,8 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Formats a time in a unit that suits its size.
 fn time(ns: f64) -> String {
-    match ns.abs() {
-        size if size < 1e3 => format!("{ns:.0} ns"),
-        size if size < 1e6 => format!("{:.3} µs", ns * 1e-3),
-        size if size < 1e9 => format!("{:.3} ms", ns * 1e-6),
-        _ => format!("{:.6} s", ns * 1e-9),
-    }
+    with_unit(ns, [0, 3, 3, 6])
 }
 
 /// Most nodes listed in a message.

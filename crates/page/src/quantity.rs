@@ -1,15 +1,12 @@
 //! Human-readable durations: a number with the unit that suits its size.
 
+use probe_sync_time::with_unit;
+
 /// A clock difference in ns, to the nanosecond, in a suitable unit, with its sign.
 pub fn signed(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "+" };
-    match ns.abs() {
-        ns if !ns.is_finite() => format!("{sign}∞"),
-        ns if ns < 1e3 => format!("{sign}{ns:.1} ns"),
-        ns if ns < 1e6 => format!("{sign}{:.3} µs", ns * 1e-3),
-        ns if ns < 1e9 => format!("{sign}{:.6} ms", ns * 1e-6),
-        ns => format!("{sign}{:.9} s", ns * 1e-9),
-    }
+    let size = ns.abs();
+    if size.is_finite() { format!("{sign}{}", with_unit(size, [1, 3, 6, 9])) } else { format!("{sign}∞") }
 }
 
 /// A duration in ns, for people: four digits, without trailing zeros, in a suitable unit.

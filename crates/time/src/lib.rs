@@ -17,6 +17,7 @@ mod instant;
 mod namespace;
 mod round;
 mod session_key;
+mod unit;
 
 pub use clock::{Clock, SkewedClock, Step, Wave};
 pub use exchange::{Edge, Exchange, NodeId, RunId, Stamp, StampSource};
@@ -24,3 +25,4 @@ pub use instant::{Boot, Counter, Domain, Duration, Monotonic, Raw, Reference, Sk
 pub use namespace::TimeNamespace;
 pub use round::RoundId;
 pub use session_key::SessionKey;
+pub use unit::with_unit;

@@ -33,7 +33,6 @@ mod report;
 mod sink;
 mod spool;
 mod xspace;
-mod xspace_fields;
 mod xspace_names;
 mod xspace_planes;
 

@@ -17,6 +17,7 @@ use std::io::Write;
 use probe_sync_formats::chunk::order::{Row, in_order};
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value};
 use probe_sync_formats::protobuf::{put_bytes, put_number, put_varint, varint_width};
+use probe_sync_formats::xspace_fields::{event, line, metadata, plane, space, stat};
 use probe_sync_formats::{ALIGNED_PLANE, ALIGNED_TO, Error};
 
 use super::flows::Waiting;
@@ -25,7 +26,6 @@ use super::remembered::Remembered;
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
 use super::spool::Spool;
-use super::xspace_fields::{event, line, metadata, plane, space, stat};
 use super::xspace_names::{Named, Names};
 use super::xspace_planes::Planes;
 

@@ -11,9 +11,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use probe_sync_formats::Error;
 use probe_sync_formats::protobuf::{put_bytes, put_number};
+use probe_sync_formats::xspace_fields::{metadata, plane};
 
 use super::spool::Spool;
-use super::xspace_fields::{metadata, plane};
 
 /// Kind of names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]

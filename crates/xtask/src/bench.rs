@@ -3,10 +3,10 @@
 //!
 //! It runs the bench targets in release mode, one after another because they would disturb each
 //! other, and under `mpirun` the rounds alongside raw MPI calls. With `--accuracy`,
-//! `probe_sync sim` instead simulates the cells, the faults, adaptive probing and clocks that warm
-//! up, and the tables are put between their markers in bench/LOG.md; those figures depend only on
-//! seeds and are the same on every machine. It does not evaluate the figures: machines differ, and
-//! only times of one run are comparable.
+//! `probe_sync sim` instead simulates the cells, the faults and adaptive probing, and the bench
+//! `clocks` of `probe-sync-sim` clocks that swing or warm up; the tables are put between their
+//! markers in bench/LOG.md. Those figures depend only on seeds and are the same on every machine.
+//! It does not evaluate the figures: machines differ, and only times of one run are comparable.
 
 use std::path::Path;
 use std::process::Command;
@@ -48,9 +48,9 @@ pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
     simulate(root, &out, &["--cells"], seeds)?;
     let cells = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
     let faults = simulate(root, &out, &["--faults"], seeds.min(FAULT_SEEDS_MAX))?;
-    let swinging = simulate(root, &out, &["--swinging"], (4 * seeds).min(SWINGING_SEEDS_MAX))?;
     let adaptive = simulate(root, &out, &["--adaptive"], seeds.min(ADAPTIVE_SEEDS_MAX))?;
-    let warming = simulate(root, &out, &["--warming"], seeds.min(WARMING_SEEDS_MAX))?;
+    let swinging = clocks(root, &out, "swinging", (4 * seeds).min(SWINGING_SEEDS_MAX))?;
+    let warming = clocks(root, &out, "warming", seeds.min(WARMING_SEEDS_MAX))?;
     let plain = |table: &str| format!("```\n{}\n```", table.trim());
     let tables = [
         ("accuracy", cells),
@@ -66,12 +66,23 @@ pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
 
 /// Runs `probe_sync sim` and returns what it prints.
 fn simulate(root: &Path, out: &Path, what: &[&str], seeds: u32) -> Result<String> {
-    let printed = out.join("printed.txt");
-    let file = std::fs::File::create(&printed).with_context(|| format!("creating {}", printed.display()))?;
     let mut command = Command::new("cargo");
     command.args(["run", "--release", "--locked", "--package", "probe-sync-cli", "--", "sim"]).args(what);
-    command.arg("--seeds").arg(seeds.to_string()).arg("--out").arg(out).stdout(file).current_dir(root);
-    steps::visible(&mut command, ACCURACY_LIMIT)?;
+    command.arg("--seeds").arg(seeds.to_string()).arg("--out").arg(out);
+    printed(root, out, &mut command)
+}
+
+/// Runs the bench `clocks` and returns what it prints.
+fn clocks(root: &Path, out: &Path, what: &str, seeds: u32) -> Result<String> {
+    let mut command = Command::new("cargo");
+    command.args(["bench", "--locked", "--package", "probe-sync-sim", "--bench", "clocks", "--", what]);
+    printed(root, out, command.arg(seeds.to_string()))
+}
+
+fn printed(root: &Path, out: &Path, command: &mut Command) -> Result<String> {
+    let printed = out.join("printed.txt");
+    let file = std::fs::File::create(&printed).with_context(|| format!("creating {}", printed.display()))?;
+    steps::visible(command.stdout(file).current_dir(root), ACCURACY_LIMIT)?;
     std::fs::read_to_string(&printed).with_context(|| format!("reading {}", printed.display()))
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use probe_sync_formats::words::counted;
+use probe_sync_time::with_unit;
 
 use super::check::{BrokenEdge, CheckReport, OperationLine};
 use super::matching::Ambiguous;
@@ -184,12 +185,7 @@ fn sentence(edge: &BrokenEdge, operation: &str) -> String {
 
 /// A length of time with a unit that suits it.
 pub fn span(ns: f64) -> String {
-    match ns.abs() {
-        size if size >= 1e9 => format!("{:.3} s", ns / 1e9),
-        size if size >= 1e6 => format!("{:.3} ms", ns / 1e6),
-        size if size >= 1e3 => format!("{:.3} µs", ns / 1e3),
-        _ => format!("{ns:.0} ns"),
-    }
+    with_unit(ns, [0, 3, 3, 3])
 }
 
 /// Columns as wide as their widest cell; the first left-aligned, numbers right-aligned.

@@ -22,7 +22,7 @@ use std::io::Read;
 use std::path::Path;
 
 use probe_sync_files::AtomicFile;
-use probe_sync_formats::{ALIGNED_TO, Counted, Error};
+use probe_sync_formats::{ALIGNED_TO, Error};
 use serde::Serialize;
 use tar::{Builder, EntryType, Header};
 
@@ -103,9 +103,8 @@ pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<TarReport,
     by_name.sort_by_key(|&part| &members[part]);
     for part in by_name {
         let path = &calibrated.traces[part].trace.path;
-        let input = File::open(path).map_err(Error::io(path, "open"))?;
+        let mut input = File::open(path).map_err(Error::io(path, "open"))?;
         let length = input.metadata().map_err(Error::io(path, "read"))?.len();
-        let mut input = Counted::new(input);
         let mut whole = Whole { input: (&mut input).take(length), left: length };
         append(&mut tar, &members[part], length, &mut whole).map_err(wrong)?;
     }

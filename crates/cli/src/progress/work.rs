@@ -1,13 +1,13 @@
-//! Progress of the long work of one process, with an estimate of the time remaining.
+//! Progress of the long work of one process, with an estimate of the time remaining if the completed
+//! share is known.
 //!
-//! Nothing is said of work that is over within two seconds. The code that does the work reports the
-//! completed share.
+//! Nothing is said of work that is over within two seconds.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressState};
+use indicatif::{DecimalBytes, ProgressBar, ProgressState};
 
 use super::drawn::{draw, draws, style};
 
@@ -34,6 +34,21 @@ impl Work {
     /// Reports that this share of the work is done, 0 to 1, in terms of time; `doing` is the next
     /// step. Shares of several threads may come in any order.
     pub fn at(&self, share: f64, doing: &str) {
+        let style = "{msg} {bar:20} {percent:>3} % after {elapsed}{left}";
+        let what = format!("{}, {doing}", self.what);
+        self.show(style, (share * PARTS as f64) as u64, &what, |elapsed| {
+            format!("{what}: {:.0} % after {}{}", share * 100.0, seconds(elapsed), left(elapsed, share))
+        });
+    }
+
+    /// Reports that this many bytes have been read.
+    pub fn read(&self, bytes: u64) {
+        let what = format!("{}: {} read", self.what, DecimalBytes(bytes));
+        self.show("{msg} after {elapsed}", 0, &what, |elapsed| format!("{what} after {}", seconds(elapsed)));
+    }
+
+    /// Draws the state, or prints a line if one is due.
+    fn show(&self, template: &str, position: u64, message: &str, line: impl FnOnce(Duration) -> String) {
         let elapsed = self.begun.elapsed();
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if elapsed < shown.next_line {
@@ -41,19 +56,17 @@ impl Work {
         }
         if shown.bar.is_none() && draws() {
             let bar = ProgressBar::new(PARTS).with_elapsed(elapsed);
-            let style = style("{msg} {bar:20} {percent:>3} % after {elapsed}{left}").progress_chars("##-");
+            let style = style(template).progress_chars("##-");
             shown.bar = Some(draw(bar, style.with_key("left", write_left).with_key("elapsed", write_elapsed)));
         }
-        let what = if doing.is_empty() { self.what.clone() } else { format!("{}, {doing}", self.what) };
         match &shown.bar {
             Some(bar) => {
-                bar.set_position((share * PARTS as f64) as u64);
-                bar.set_message(what);
+                bar.set_position(position);
+                bar.set_message(message.to_owned());
             }
             None => {
                 shown.next_line = elapsed + if elapsed < EARLY { UNSAID } else { BETWEEN_LINES };
-                let left = left(elapsed, share);
-                tracing::info!("{what}: {:.0} % after {}{left}", share * 100.0, seconds(elapsed));
+                tracing::info!("{}", line(elapsed));
             }
         }
     }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use probe_sync_sim::Scenario;
 use probe_sync_sim::accuracy::cells::{BASE, with_stamps};
-use probe_sync_sim::accuracy::{Method, Plan, Tuning};
+use probe_sync_sim::accuracy::{Method, Plan};
 use probe_sync_time::{Duration, NodeId, StampSource};
 
 /// Flags of `sim`.
@@ -19,20 +19,10 @@ pub struct SimArgs {
     /// what they cost the healthy nodes
     #[arg(long, conflicts_with_all = ["cells", "adaptive", "methods", "truth"])]
     pub faults: bool,
-    /// Let clocks swing on a loaded machine without any steps; report false alarms and estimates
-    /// that are further from the truth than they claim
-    #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "methods", "truth", "scenario", "nodes", "neighbors", "reference",
-        "load", "rate", "stamps", "duration", "window"])]
-    pub swinging: bool,
     /// Compare a fixed cadence with adaptive probing at --target-error: packets, and errors
     /// relative to the target
     #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]
     pub adaptive: bool,
-    /// Simulate clocks that warm up, from a second generator with its own parameters; report errors
-    /// every 250 ms and whether the stated intervals hold
-    #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "swinging", "scenario", "nodes", "reference", "neighbors", "load", "rate", "stamps",
-        "duration", "window", "methods", "truth"])]
-    pub warming: bool,
     /// The target of --adaptive [default: 200ns]
     #[arg(long, value_name = "DURATION", value_parser = probe_sync::config::duration, requires = "adaptive")]
     pub target_error: Option<Duration>,
@@ -65,8 +55,8 @@ pub struct SimArgs {
     /// Length of a window [default: that of the scenario file; 4s without one]
     #[arg(long, value_parser = probe_sync::config::duration)]
     pub window: Option<Duration>,
-    /// Number of seeds, counting from 1 [default: 50 with --cells, 20 with --faults, 200 with
-    /// --swinging, 12 with --warming, 5 with --adaptive, otherwise 1]
+    /// Number of seeds, counting from 1 [default: 50 with --cells, 20 with --faults, 5 with
+    /// --adaptive, otherwise 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "seed")]
     pub seeds: Option<u64>,
     /// Run only this seed
@@ -78,18 +68,8 @@ pub struct SimArgs {
     /// 64 nodes)]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
     pub methods: Vec<Method>,
-    /// Largest change of a pair's gap that huygens' filter accepts with hardware timestamps, ns
-    #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_hardware_ns, value_parser = positive)]
-    pub huygens_hw_ns: f64,
-    /// Largest change of a pair's gap that huygens' filter accepts with software timestamps, ns
-    #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_software_ns, value_parser = positive)]
-    pub huygens_sw_ns: f64,
-    /// Unit of length in which svm+ and huygens+ have C = 1, in halves of the smallest round trip
-    #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
-    pub svm_unit: f64,
     /// Write accuracy.csv, plots, the page report.html and, with --cells, accuracy.md to this
-    /// directory; with --faults, --swinging, --adaptive or --warming, write faults.csv,
-    /// swinging.csv, adaptive.csv or warming.csv and a page instead
+    /// directory; with --faults or --adaptive, write faults.csv or adaptive.csv and a page instead
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the result as JSON, with a schema number (docs/schemas)
@@ -121,11 +101,6 @@ impl SimArgs {
             duration: self.duration.unwrap_or(if short { LARGE_DURATION } else { own }),
             window: self.window.unwrap_or(scenario.window()),
             methods: chosen,
-            tuning: Tuning {
-                huygens_hardware_ns: self.huygens_hw_ns,
-                huygens_software_ns: self.huygens_sw_ns,
-                svm_unit: self.svm_unit,
-            },
         }
     }
 
@@ -183,10 +158,6 @@ fn share(text: &str) -> Result<f64, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let message = "must be a number from 0.001 to 100000 pairs per second";
     number(text).filter(|rate| (1e-3..=1e5).contains(rate)).ok_or_else(|| message.into())
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    number(text).filter(|value| *value > 0.0 && value.is_finite()).ok_or_else(|| "must be a positive number".into())
 }
 
 fn number(text: &str) -> Option<f64> {

@@ -21,7 +21,7 @@ use super::args::SimArgs;
 #[derive(Serialize, JsonSchema)]
 pub struct Document {
     schema: u32,
-    /// `scenario`, `cells`, `faults`, `swinging`, `adaptive` or `warming`.
+    /// `scenario`, `cells`, `faults` or `adaptive`.
     simulation: &'static str,
     /// Runs per row, or of all rows together if they share the seeds.
     seeds: usize,
@@ -35,12 +35,8 @@ pub struct Document {
     pub demands: Vec<Demand>,
     /// With `--faults`: rows by fault.
     pub faults: Vec<FaultRow>,
-    /// With `--swinging`: rows by window length, with and without pauses.
-    pub swinging: Vec<SwingingRow>,
     /// With `--adaptive`: rows by cell and pace.
     pub adaptive: Vec<AdaptiveRow>,
-    /// With `--warming`: rows by cell.
-    pub warming: Vec<WarmingRow>,
 }
 
 /// The simulated scenario.
@@ -120,29 +116,6 @@ pub struct FaultRow {
     pub said: String,
 }
 
-/// Runs with oscillating clock rates.
-#[derive(Serialize, JsonSchema)]
-pub struct SwingingRow {
-    pub window_s: f64,
-    /// True if nodes paused.
-    pub pauses: bool,
-    pub runs: usize,
-    /// Faults named that did not occur.
-    pub false_names: usize,
-    pub rate_changes: usize,
-    pub estimates_live: usize,
-    pub unusable_live: usize,
-    /// Estimates whose error exceeds their stated uncertainty.
-    pub outside_live: usize,
-    pub p99_live_ns: Option<f64>,
-    pub estimates_smoothed: usize,
-    pub unusable_smoothed: usize,
-    pub outside_smoothed: usize,
-    pub p99_smoothed_ns: Option<f64>,
-    /// Hard intervals that do not contain the truth.
-    pub hard_violated: usize,
-}
-
 /// One cell at one pace.
 #[derive(Serialize, JsonSchema)]
 pub struct AdaptiveRow {
@@ -164,43 +137,11 @@ pub struct AdaptiveRow {
     pub extra_edges: usize,
 }
 
-/// One cell with clocks that warm up.
-#[derive(Serialize, JsonSchema)]
-pub struct WarmingRow {
-    pub cell: String,
-    pub p50_ns: Option<f64>,
-    pub p99_ns: Option<f64>,
-    /// 99th percentile of the error that path asymmetry alone causes, ns.
-    pub floor_p99_ns: Option<f64>,
-    pub max_ns: Option<f64>,
-    /// Mean half-width of the 95 % intervals, ns; `coverage_95` is the share of them that contain
-    /// the truth.
-    pub half_width_95_ns: Option<f64>,
-    pub coverage_95: Option<f64>,
-    /// Hard intervals that do not contain the truth.
-    pub hard_violated: usize,
-    pub missing: usize,
-    /// Root mean square over nodes of the mean error divided by the stated asymmetry.
-    pub asymmetry_z: Option<f64>,
-    /// Median error of linear interpolation between the windows' estimates, ns; `joined_p99_ns` is
-    /// the 99th percentile.
-    pub joined_p50_ns: Option<f64>,
-    pub joined_p99_ns: Option<f64>,
-    pub live_p50_ns: Option<f64>,
-    pub live_p99_ns: Option<f64>,
-    pub live_coverage_95: Option<f64>,
-    /// Longest time between two usable window estimates, s.
-    pub hole_s: Option<f64>,
-    pub rate_changes: usize,
-    /// Faults named other than rate changes.
-    pub others: usize,
-}
-
 impl Document {
     /// Creates a document without rows.
     pub fn new(simulation: &'static str, seeds: usize) -> Self {
         Self {
-            schema: 1,
+            schema: 2,
             simulation,
             seeds,
             scenario: None,
@@ -208,9 +149,7 @@ impl Document {
             methods: Vec::new(),
             demands: Vec::new(),
             faults: Vec::new(),
-            swinging: Vec::new(),
             adaptive: Vec::new(),
-            warming: Vec::new(),
         }
     }
 

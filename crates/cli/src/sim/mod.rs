@@ -17,9 +17,7 @@ mod files;
 mod page;
 mod plot;
 mod seeds;
-mod swinging;
 mod tables;
-mod warming;
 
 use std::path::PathBuf;
 
@@ -48,8 +46,6 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
         (None, Some(count)) => (1..=count).collect(),
         (None, None) if arguments.adaptive => (1..=adaptive::SEEDS).collect(),
         (None, None) if arguments.faults => (1..=faults::SEEDS).collect(),
-        (None, None) if arguments.warming => (1..=warming::SEEDS).collect(),
-        (None, None) if arguments.swinging => (1..=swinging::SEEDS).collect(),
         (None, None) => (1..=if arguments.cells { CELL_SEEDS } else { 1 }).collect(),
     };
     // Before the work, which may take hours; gone again if nothing comes into it.
@@ -59,9 +55,7 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
     match (arguments.cells, arguments.faults) {
         (true, _) => compare(arguments, &mut seeds),
         (_, true) => faults::run(arguments, &mut seeds),
-        _ if arguments.swinging => swinging::run(arguments, &mut seeds),
         _ if arguments.adaptive => adaptive::run(arguments, &mut seeds),
-        _ if arguments.warming => warming::run(arguments, &mut seeds),
         _ => plan(arguments, &mut seeds),
     }
 }

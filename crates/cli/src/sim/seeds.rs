@@ -142,7 +142,7 @@ const PARTS: f64 = 1e4;
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_sim::accuracy::{Method, Tuning};
+    use probe_sync_sim::accuracy::Method;
     use probe_sync_time::Duration;
 
     use super::*;
@@ -151,7 +151,7 @@ mod tests {
     fn windows_that_are_solved_beside_the_simulation_are_judged_the_same() {
         let scenario = Scenario { nodes: 4, ..Scenario::default() };
         let (duration, window) = (Duration::from_ms(6_000), Duration::from_ms(1_000));
-        let plan = Plan { duration, window, methods: Method::ALL.to_vec(), tuning: Tuning::default() };
+        let plan = Plan { duration, window, methods: Method::ALL.to_vec() };
         let [one, two] = [in_turn, beside].map(|hand_over| judge(&scenario, 7, &plan, &|_| true, hand_over));
         let run = one.expect("a sound scenario");
         assert!(run.as_ref().is_some_and(|run| run.methods.iter().all(|(_, judged)| !judged.is_empty())));

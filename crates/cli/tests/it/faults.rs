@@ -936,20 +936,3 @@ fn simulated_faults_are_tabled_and_written() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(complaint(&refused).contains("--faults needs 9 nodes"), "{}", complaint(&refused));
 }
-
-#[test]
-fn simulated_swings_are_tabled_and_written() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let out = directory.path().join("out");
-    let out = out.to_str().expect("UTF-8");
-    // This seed's clocks were once said to have stepped.
-    let table = output(probe_sync(&["sim", "--swinging", "--seed", "10", "--out", out]));
-    assert!(table.status.success(), "{}", complaint(&table));
-    assert!(String::from_utf8_lossy(&table.stdout).contains("2 s"), "windows of 2 s");
-    let csv = std::fs::read_to_string(format!("{out}/swinging.csv")).expect("written");
-    let row: Vec<&str> = csv.lines().nth(1).expect("a row").split(',').collect();
-    assert_eq!((row.len(), csv.lines().count()), (14, 2), "{csv}");
-    assert_eq!(row[..4], ["2.0", "false", "1", "0"], "windows of 2 s, no pauses, one run, nothing false: {csv}");
-    let refused = output(probe_sync(&["sim", "--swinging", "--load", "0.5"]));
-    assert_eq!(refused.status.code(), Some(2));
-}

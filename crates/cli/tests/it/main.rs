@@ -29,8 +29,6 @@ mod otf2;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod outputs;
-mod per_round;
-mod progress;
 #[cfg(feature = "rocpd")]
 mod query;
 mod rank_zero_again;

@@ -88,12 +88,6 @@ fn rank_0_comes_back_to_the_master_that_took_its_place_and_has_a_voice() {
 
 #[test]
 #[ignore = "long: waits for the limits of ranks that were killed"]
-fn rank_0_comes_back_where_connections_last_for_a_round() {
-    check_return(&["--connections", "per-round"]);
-}
-
-#[test]
-#[ignore = "long: waits for the limits of ranks that were killed"]
 fn rank_0_with_another_out_takes_no_rank_of_the_run_that_goes_on() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [out, other] = ["out", "other"].map(|name| directory.path().join(name));

@@ -161,7 +161,6 @@ fn documents_of_simulations_recordings_and_queries_are_as_their_schemas_say() {
     let at = |name: &str| folder.path().join(name);
     let small = ["--nodes", "4", "--neighbors", "3", "--rate", "20", "--duration", "8s", "--window", "2s", "--json"];
     check("sim", &small);
-    check("sim", &["--swinging", "--seeds", "1", "--json"]);
     let adaptive = ["--adaptive", "--nodes", "4", "--neighbors", "3", "--load", "0.2", "--seeds", "1"];
     check("sim", &[&adaptive[..], &["--duration", "4s", "--window", "1s", "--json", "-o", text(&at("sim"))]].concat());
 

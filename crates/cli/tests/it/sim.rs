@@ -38,7 +38,7 @@ fn the_same_seeds_give_the_same_bytes() {
     let run = |name: &str| {
         let out = directory.path().join(name);
         let out = out.to_str().expect("a plain path");
-        let text = stdout_of(&with(&["--methods", "ntp,huygens,svm,mean,hull,ours", "--truth", "--out", out]));
+        let text = stdout_of(&with(&["--methods", "ntp,huygens,svm,mean,hull,probe_sync", "--truth", "--out", out]));
         let files = ["accuracy.csv", "truth.csv", "p99.svg", "cdf.svg"];
         let read = |file| std::fs::read_to_string(Path::new(out).join(file)).expect("a file of text");
         (text.replace(out, "OUT"), files.map(read))
@@ -58,7 +58,7 @@ fn the_cells_end_with_their_demands() {
     let directory = tempfile::tempdir().expect("a directory");
     let out = directory.path().to_str().expect("a plain path");
     let arguments =
-        ["sim", "--cells", "--seeds", "1", "--duration", "1s", "--window", "500ms", "--methods", "ntp,ours"];
+        ["sim", "--cells", "--seeds", "1", "--duration", "1s", "--window", "500ms", "--methods", "ntp,probe_sync"];
     let text = stdout_of(&[&arguments[..], &["--out", out]].concat());
     for part in ["20 hw 0.2", "200 sw 0.8", "of ntp", "hard intervals are never violated"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");

@@ -108,7 +108,6 @@ fn every_command_and_help_page_fits_its_terminal() {
         format!("record convert {recording} -f rocpd -o {}", at("rank0_results.db")),
         format!("query {} --no-correction --sql 'SELECT name, start FROM regions'", at("rank0_results.db")),
         "sim --nodes 4 --neighbors 3 --rate 20 --duration 8s --window 2s".to_owned(),
-        "sim --swinging --seeds 1".to_owned(),
         format!("sim --adaptive --nodes 4 --neighbors 3 --load 0.2 --seeds 1 {short}"),
         "doctor".to_owned(),
         "--version".to_owned(),

@@ -67,12 +67,6 @@ fn the_next_rank_goes_on_in_time_based_rounds_of_a_tree_when_rank_zero_is_killed
     check_loss(Signal::KILL, "10s", &["tree", "--rounds", "timed"]);
 }
 
-#[test]
-#[ignore = "long: waits for the limits of ranks that hang or were killed"]
-fn the_next_rank_goes_on_in_time_based_rounds_with_connections_for_a_round() {
-    check_loss(Signal::KILL, "10s", &["--rounds", "timed", "--connections", "per-round"]);
-}
-
 /// Of five ranks two are lost, one after the other, and then the second one's master: two of three
 /// go on.
 #[test]

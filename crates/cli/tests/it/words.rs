@@ -41,7 +41,6 @@ fn commands_say_what_is_written_down() {
         format!("status {}", at("nothing")),
         format!("report {}", at("nothing")),
         "sim --nodes 5 --neighbors 3 --load 0.5 --rate 20 --duration 12s --seeds 2 --wide".to_owned(),
-        "sim --swinging --seeds 1 --wide".to_owned(),
         "sim --adaptive --nodes 4 --neighbors 3 --load 0.2 --seeds 1 --duration 4s --window 1s --wide".to_owned(),
     ];
     let program = std::env::current_exe().expect("this test");

@@ -67,7 +67,7 @@ fn our_names_win_over_old_ones_and_that_is_said() {
         ("XLA_PROBE_CADENCE_US", "2000"),
         ("XLA_PACKET_SPACING_US", "100"),
         ("PROBE_SYNC_SPACING", "100us"),
-        ("PROBE_SYNC_PROBE_CADENCE", "1ms"),
+        ("PROBE_SYNC_CADENCE", "1ms"),
     ];
     let (ran, line, complaint) = run(folder.path(), &environment, &["--window", "500ms"]);
     assert!(ran, "{complaint}");
@@ -76,7 +76,7 @@ fn our_names_win_over_old_ones_and_that_is_said() {
         &line,
         &[
             &format!("XLA_DIST_PROF_CONFIG={0} read as --config {0}", config.display()),
-            "XLA_PROBE_CADENCE_US=2000 is ignored because PROBE_SYNC_PROBE_CADENCE=1ms is given",
+            "XLA_PROBE_CADENCE_US=2000 is ignored because PROBE_SYNC_CADENCE=1ms is given",
             &format!("{} is ignored because --window 500ms is given", of_file("probe_window_s = 4")),
             "XLA_PACKET_SPACING_US=100 read as --spacing 100us",
             &format!("{} read as --out of_file", of_file("output_dir = of_file")),

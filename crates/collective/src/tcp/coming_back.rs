@@ -3,6 +3,7 @@
 //! This is the group's side of the `door`, which the root runs between operations, and the
 //! returning rank's own side.
 
+use super::door::{Door, Place};
 use super::earlier_run::EarlierRun;
 use super::frame::{Hashed, Kind};
 use super::joining::{self, Joining};
@@ -38,6 +39,17 @@ impl Group {
         let told = self.receive_from_root(Kind::Back, 0, Wait::begin("coming back", deadline));
         let notice = told.map_err(|error| if root == expected.root { error } else { renamed(error, root) })?;
         self.way_back = WayBack::Returning(Some(Secret(notice)));
+        Ok(())
+    }
+
+    /// Opens the door with this notice, if it is closed.
+    pub(super) fn open_door(&mut self, notice: Secret) -> Result<(), Error> {
+        let parts = if let WayBack::Closed(parts) = &mut self.way_back { parts.take() } else { None };
+        if let Some((listener, expected)) = parts {
+            let others = self.peers.list().iter().map(|peer| peer.as_ref().map(Place::of));
+            let places = std::iter::once(None).chain(others).collect();
+            self.way_back = WayBack::Open(Door::open(listener, expected, places, notice, self.files.take())?);
+        }
         Ok(())
     }
 
@@ -77,7 +89,6 @@ impl Group {
             // Where it cannot be watched its end shows at the door.
             Ok(true) => {
                 self.parted.retain(|(parted, _)| *parted != rank);
-                self.expect(rank);
                 return self.peers.put(rank - 1, asking).is_ok();
             }
             Ok(false) => asking.send_dismissal("it does not read its messages"),

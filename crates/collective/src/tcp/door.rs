@@ -14,8 +14,7 @@
 //! The thread goes as far as the statement and hands the connection to the root, which decides
 //! ([`Door::returned`]). A process that brings a file needs no place: it is handed on to
 //! `receiving`. One that has given its connection up and comes anew (`reconnecting`) has its place
-//! at once. Where ranks connect for each round (`per_round`), they do so here, and a place is free
-//! only when the root says so.
+//! at once.
 
 use std::io::{PipeReader, PipeWriter, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -55,8 +54,6 @@ struct Shared {
     notice: Secret,
     /// By rank: the process that has the place, or is about to have it. `None`: the place is free.
     places: Vec<Option<Place>>,
-    /// Where ranks that connect for a round are passed on.
-    rounds: Option<Comers>,
 }
 
 /// Holder of a rank's place.
@@ -64,22 +61,14 @@ struct Shared {
 pub(super) struct Place {
     /// Number of the process.
     process: u64,
-    /// Its connection; `None` between rounds if it connects for each.
-    stream: Option<Arc<TcpStream>>,
+    stream: Arc<TcpStream>,
 }
 
 impl Place {
     /// Returns the place of the process at the other end.
     pub fn of(connection: &Connection) -> Self {
-        Self { process: connection.process(), stream: Some(Arc::clone(connection.stream())) }
+        Self { process: connection.process(), stream: Arc::clone(connection.stream()) }
     }
-}
-
-/// Passes on ranks that connect for a round.
-#[derive(Debug)]
-struct Comers {
-    came: Sender<Connection>,
-    bell: PipeWriter,
 }
 
 /// A rank that has its place back and is being sent the notice.
@@ -131,7 +120,7 @@ impl Door {
         let (sender, returned) = channel();
         let newcomers = Newcomers::new(expected);
         let options = expected.options;
-        let shared = Arc::new(Mutex::new(Shared { notice, places, rounds: None }));
+        let shared = Arc::new(Mutex::new(Shared { notice, places }));
         let porter = Porter {
             listener,
             newcomers,
@@ -158,35 +147,6 @@ impl Door {
     /// has the place keeps it.
     pub fn leave(&self, rank: Rank, process: u64) {
         lock(&self.shared).leave(rank, process);
-    }
-
-    /// Frees a rank's place, whichever process had it.
-    pub fn vacate(&self, rank: Rank) {
-        lock(&self.shared).places[rank] = None;
-    }
-
-    /// Ends a round: ranks that connected for it keep their places without a connection.
-    pub fn part(&self) {
-        lock(&self.shared).places.iter_mut().flatten().for_each(|there| there.stream = None);
-    }
-
-    /// Allows ranks with a place to connect for a round from now on; returns the receiver of their
-    /// connections, and the pipe that signals them.
-    ///
-    /// # Errors
-    /// Returns an error if the system cannot provide a pipe.
-    pub fn open_for_rounds(&self) -> Result<(Receiver<Connection>, PipeReader), Error> {
-        let setup = |error: std::io::Error| Error::Setup {
-            what: "accepting per-round connections".to_owned(),
-            reason: error.to_string(),
-        };
-        let (reader, bell) = std::io::pipe().map_err(setup)?;
-        for end in [reader.as_fd(), bell.as_fd()] {
-            rustix::io::ioctl_fionbio(end, true).map_err(|error| setup(error.into()))?;
-        }
-        let (came, comers) = channel();
-        lock(&self.shared).rounds = Some(Comers { came, bell });
-        Ok((comers, reader))
     }
 
     /// Returns the ranks that ask to return, each with its statement as the payload of its
@@ -258,13 +218,10 @@ impl Porter {
                     proven.show();
                     continue;
                 }
-                Errand::Place | Errand::Return | Errand::Round => {}
+                Errand::Place | Errand::Return => {}
             }
             // The latest of a rank is the one that somebody waits for.
-            let same = |held: &Proven| {
-                (held.rank, held.errand == Errand::Round) == (proven.rank, proven.errand == Errand::Round)
-            };
-            let earlier = self.held.iter().position(|(held, _)| same(held));
+            let earlier = self.held.iter().position(|(held, _)| held.rank == proven.rank);
             if let Some((earlier, _)) = earlier.map(|place| self.held.swap_remove(place)) {
                 earlier.refuse(Verdict::Duplicate);
             }
@@ -277,14 +234,12 @@ impl Porter {
         Ok(())
     }
 
-    /// Admits ranks that need not wait any longer, or passes them on for a round.
+    /// Admits ranks that need not wait any longer.
     fn let_in_who_may(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         for (proven, since) in std::mem::take(&mut self.held) {
             let mut shared = lock(&self.shared);
-            if proven.errand == Errand::Round && shared.rounds.is_some() {
-                shared.hand_on(proven);
-            } else if proven.errand != Errand::Round && shared.is_free(&proven) {
+            if shared.is_free(&proven) {
                 let notice = shared.notice.0.clone();
                 if let Some(mut connection) = proven.welcome(Verdict::Back) {
                     let leaving =
@@ -344,31 +299,13 @@ impl Shared {
         self.places[rank].take_if(|there| there.process == process);
     }
 
-    /// Lets a rank take part in a round, if its process has its place.
-    fn hand_on(&mut self, proven: Proven) {
-        let has_place = self.places[proven.rank].as_ref().is_some_and(|there| there.process == proven.process);
-        match self.rounds.as_mut().filter(|_| has_place) {
-            None => proven.refuse(Verdict::GoneOn),
-            Some(comers) => {
-                if let Some(connection) = proven.welcome(Verdict::Welcome) {
-                    // The root may have ended; then this thread ends next. A full pipe has told it
-                    // already.
-                    let _ = comers.came.send(connection);
-                    let _ = comers.bell.write(&[0]);
-                }
-            }
-        }
-    }
-
     /// Returns true if the rank's place is free, or its process has ended or has connected again.
     fn is_free(&self, proven: &Proven) -> bool {
         let Some(there) = &self.places[proven.rank] else { return true };
         if replaces(proven.process, there.process) {
             return true;
         }
-        // Where ranks connect for each round the end of a connection shows nothing.
-        let Some(stream) = there.stream.as_ref().filter(|_| self.rounds.is_none()) else { return false };
-        let ended = poll_sockets(&[(stream.as_fd(), PollFlags::RDHUP)], Duration::ZERO, OPERATION);
+        let ended = poll_sockets(&[(there.stream.as_fd(), PollFlags::RDHUP)], Duration::ZERO, OPERATION);
         ended.is_ok_and(|ended| ended == [true])
     }
 }

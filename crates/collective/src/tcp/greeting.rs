@@ -17,9 +17,9 @@
 //! the same in all versions.
 //!
 //! A rank comes for its place in the group, to bring a file, to its parent in the tree, which
-//! speaks the root's part, back to a group around another root, or for one round of a group in
-//! which it has its place (`per_round`). A third keyed hash of the same seals what is said about
-//! files (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
+//! speaks the root's part, or back to a group around another root. A third keyed hash of the same
+//! seals what is said about files (`delivery`), a fourth and a fifth the frames of the rank and of
+//! the root (`frame`).
 //!
 //! It does not encrypt.
 
@@ -41,8 +41,8 @@ pub(super) struct Hello {
     pub port: u32,
     /// Rank that it expects to listen there.
     pub to: u32,
-    /// Number of the process, drawn by a rank that connects for a place and repeated when it
-    /// connects for a round. Another process of this rank has another number.
+    /// Number of the process, drawn by a rank that connects for a place. Another process of this
+    /// rank has another number.
     pub process: u64,
     /// Run of an earlier process of this rank, as far as it knows; 0 for none. Ranks that meet for
     /// a new run do not admit ranks with an earlier one.
@@ -61,14 +61,12 @@ pub(super) enum Errand {
     Child = 2,
     /// A place in a running group, and in no other: a group that is just forming must not count it.
     Return = 3,
-    /// One round of the group in which this process has its place.
-    Round = 4,
     /// None: it checks whether a group is running.
-    Look = 5,
+    Look = 4,
 }
 
 impl Errand {
-    const ALL: [Self; 6] = [Self::Place, Self::File, Self::Child, Self::Return, Self::Round, Self::Look];
+    const ALL: [Self; 5] = [Self::Place, Self::File, Self::Child, Self::Return, Self::Look];
 }
 
 /// Keys that both sides derive from the job key and their messages.
@@ -202,18 +200,16 @@ pub(super) enum Verdict {
     OtherTree = 8,
     /// It wants to return, but no group is running here.
     NotUnderWay = 9,
-    /// It connects for a round, but its place has been taken or freed meanwhile.
-    GoneOn = 10,
     /// Ranks meet for a new run here, but its earlier run may still be running.
-    OtherRun = 11,
+    OtherRun = 10,
     /// It sends a file, but the largest number of ranks is already waiting to do so.
-    Later = 12,
+    Later = 11,
     /// It expects another rank than the one that listens here.
-    OtherListener = 13,
+    OtherListener = 12,
 }
 
 impl Verdict {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 13] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -224,7 +220,6 @@ impl Verdict {
         Self::NoFiles,
         Self::OtherTree,
         Self::NotUnderWay,
-        Self::GoneOn,
         Self::OtherRun,
         Self::Later,
         Self::OtherListener,
@@ -257,7 +252,6 @@ impl Verdict {
             Self::Back => "welcome back",
             Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be the same everywhere",
             Self::NotUnderWay => "no run is in progress there",
-            Self::GoneOn => "this rank was lost or did not join in time; restart it",
             Self::OtherRun => "a new run is starting there, but this rank belongs to another one",
             Self::Later => "rank 0 is receiving files from other ranks first",
             Self::OtherListener => "a different rank of the job listens there",
@@ -283,7 +277,7 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 9;
+pub(super) const VERSION: u32 = 10;
 pub(super) const NONCE: usize = 32;
 pub(super) const HELLO: usize = 52 + NONCE;
 pub(super) const PROOF: usize = 32;
@@ -303,7 +297,7 @@ mod tests {
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
-        bytes[20] = 6;
+        bytes[20] = 5;
         assert_eq!(Hello::decode(&bytes), None, "no such errand");
         assert_eq!((version_of(&bytes[..11]), version_of(&bytes[..12])), (None, Some(Ok(VERSION))));
         assert_eq!(
@@ -346,7 +340,7 @@ mod tests {
         let nonce = std::array::from_fn(|place| place as u8);
         let of = |rank, size, errand| Hello::new(rank, size, errand, nonce).of_process(0x0706_0504_0302_0100);
         let hello = of(1, 2, Errand::Place);
-        let older = Hello { version: 8, ..hello.clone() }.encode()[..64].to_vec();
+        let older = Hello { version: 9, ..hello.clone() }.encode()[..64].to_vec();
         let mut no_errand = hello.encode();
         no_errand[20] = 9;
         let seeds = [
@@ -364,7 +358,6 @@ mod tests {
             ("child", of(1, 2, Errand::Child).encode().to_vec()),
             ("return", of(1, 2, Errand::Return).encode().to_vec()),
             ("look", [&of(1, 2, Errand::Look).encode()[..], &[0; PROOF]].concat()),
-            ("round", [&of(1, 2, Errand::Round).encode()[..], &[0; PROOF]].concat()),
         ];
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/tcp_rendezvous");
         for (name, seed) in seeds {

@@ -9,7 +9,6 @@
 //! separate connections, from `sending` to `receiving`. If the root is lost, the remaining ranks
 //! form a group around another root (`succession`). It does not encrypt.
 
-mod between_rounds;
 mod branch;
 mod bundle;
 mod children;
@@ -29,7 +28,6 @@ mod options;
 #[cfg(feature = "suite")]
 mod parsing;
 mod peers;
-mod per_round;
 mod process;
 mod receiving;
 mod reconnecting;
@@ -55,7 +53,6 @@ use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, SideWork, Traffic, Wait,
     check_frames, check_participants, check_word,
 };
-use between_rounds::PerRound;
 use branch::{Branch, CONTROL};
 use children::Children;
 use connection::Connection;
@@ -103,8 +100,6 @@ struct Group {
     retries: u64,
     /// How this rank has reached the root; `None` at the root.
     way: Option<Way>,
-    /// Present if connections last for one round.
-    per_round: Option<PerRound>,
 }
 
 /// Topology of frames between the root and the others.
@@ -213,7 +208,6 @@ impl Group {
         let (left, parted, asking) = (Vec::new(), Vec::new(), Vec::new());
         let (sequence, failed, files, retries) = (0, None, None, 0);
         let tree = Tree::Star;
-        let (way, per_round) = (None, None);
         Ok(Self {
             rank,
             size,
@@ -228,8 +222,7 @@ impl Group {
             asking,
             files,
             retries,
-            way,
-            per_round,
+            way: None,
         })
     }
 
@@ -253,8 +246,7 @@ impl Group {
     /// closed, data still sent by a rank that was cut off would be answered by a reset, which
     /// discards the reason still in transit; the rank would then search for another master in vain.
     fn keep_open(&mut self, gone: &Connection) {
-        // Who connects for each round hears the reason when it comes next.
-        if self.rank == ROOT && self.per_round.is_none() {
+        if self.rank == ROOT {
             self.parted.retain(|(rank, _)| *rank != gone.rank());
             self.parted.push((gone.rank(), Arc::clone(gone.stream())));
         }
@@ -263,14 +255,8 @@ impl Group {
     /// Records ranks that were lost in an operation that continued.
     fn note_gone(&mut self) {
         for Gone { rank, connection, error } in self.peers.gone() {
-            match (&connection, &self.way_back) {
-                (Some(gone), _) => {
-                    self.leave_place(gone);
-                    self.keep_open(gone);
-                }
-                (None, WayBack::Open(door)) => door.vacate(rank),
-                (None, _) => {}
-            }
+            self.leave_place(&connection);
+            self.keep_open(&connection);
             self.left.push((rank, error));
         }
     }
@@ -389,9 +375,6 @@ impl Collective for Group {
     fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
         check_word(self.rank, word)?;
         self.check_failed("call")?;
-        if self.per_round.is_some() {
-            return Ok(self.keep_word(word));
-        }
         if self.rank == ROOT {
             self.peers.all().try_for_each(|peer| peer.say(Kind::Word, 0, word, "call"))?;
         } else if let Some(root) = self.peers.at(CONTROL) {
@@ -402,8 +385,7 @@ impl Collective for Group {
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         self.check_failed("calls")?;
-        let mut words = self.words_of_the_round()?;
-        words.extend(self.peers.words()?);
+        let words = self.peers.words()?;
         match &mut self.tree {
             Tree::Trunk(trunk) => trunk.answer_all(&mut self.peers)?,
             Tree::Branch(branch) => branch.answer(&mut self.peers)?,
@@ -413,10 +395,7 @@ impl Collective for Group {
     }
 
     fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
-        // Where connections last for a round, words come with its gather.
-        if self.per_round.is_none() {
-            self.peers.work_while_waiting(work);
-        }
+        self.peers.work_while_waiting(work);
     }
 
     fn traffic(&self) -> Traffic {
@@ -474,14 +453,6 @@ impl Collective for Group {
 
     fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
         self.take_part_again(statement, deadline)
-    }
-
-    fn connect_per_round(&mut self) -> Result<(), Error> {
-        self.make_per_round()
-    }
-
-    fn round_is_over(&mut self) -> Result<(), Error> {
-        if self.per_round.is_some() { self.hang_up() } else { Ok(()) }
     }
 
     fn abort(&mut self, reason: &str) {

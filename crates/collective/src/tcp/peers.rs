@@ -4,10 +4,8 @@
 //! and names the ranks that are late or gone. Each socket is registered once and the system reports
 //! the ready ones, so a wake-up costs as much for a thousand ranks as for two.
 
-use std::io::{PipeReader, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFlags, Timespec, epoll};
@@ -27,10 +25,6 @@ pub(super) struct Peers {
     list: Vec<Option<Connection>>,
     epoll: Arc<OwnedFd>,
     losses: Losses,
-    /// At the root, if ranks connect for each round: those that have connected.
-    coming: Option<Coming>,
-    /// True if a connection was signalled.
-    rung: bool,
     /// Peers that have left since the last query.
     gone: Vec<Gone>,
     /// Traffic of closed connections.
@@ -39,23 +33,11 @@ pub(super) struct Peers {
     work: Option<(Arc<dyn SideWork>, Instant)>,
 }
 
-/// Connections that arrive while an operation waits for them.
-#[derive(Debug)]
-pub(super) struct Coming {
-    /// Connections that have arrived, each of a rank that has its place.
-    pub connections: Receiver<Connection>,
-    /// Becomes readable when one has arrived; never blocks.
-    pub bell: PipeReader,
-    /// By place: true if a missing connection is expected. Otherwise the peer has left.
-    pub awaited: Vec<bool>,
-}
-
 /// A peer that has left.
 #[derive(Debug)]
 pub(super) struct Gone {
     pub rank: Rank,
-    /// Its connection, if it had one.
-    pub connection: Option<Connection>,
+    pub connection: Connection,
     /// Error that showed that it is gone.
     pub error: Error,
 }
@@ -79,17 +61,8 @@ impl Peers {
     pub fn new(rank: Rank, connections: Vec<Connection>) -> Result<Self, Error> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatchable)?);
         let list = (0..connections.len()).map(|_| None).collect();
-        let mut peers = Self {
-            rank,
-            list,
-            epoll,
-            losses: Losses::End,
-            coming: None,
-            rung: false,
-            gone: Vec::new(),
-            past: Traffic::default(),
-            work: None,
-        };
+        let mut peers =
+            Self { rank, list, epoll, losses: Losses::End, gone: Vec::new(), past: Traffic::default(), work: None };
         for (place, connection) in connections.into_iter().enumerate() {
             peers.put(place, connection)?;
         }
@@ -114,51 +87,6 @@ impl Peers {
     /// Returns the places with a connection.
     pub fn present(&self) -> Vec<usize> {
         (0..self.list.len()).filter(|&place| self.list[place].is_some()).collect()
-    }
-
-    /// Returns the places that take part: those with a connection, and those with an expected one.
-    pub fn members(&self) -> Vec<usize> {
-        (0..self.list.len()).filter(|&place| self.list[place].is_some() || self.is_awaited(place)).collect()
-    }
-
-    /// Makes operations wait for connections that arrive.
-    ///
-    /// # Errors
-    /// Returns an error if the system cannot watch for them.
-    pub fn wait_for_coming(&mut self, coming: Coming) -> Result<(), Error> {
-        self.wake_by(&coming.bell)?;
-        self.coming = Some(coming);
-        Ok(())
-    }
-
-    /// Makes operations wait for the connection of the rank at a place.
-    pub fn expect(&mut self, place: usize) {
-        if let Some(awaited) = self.coming.as_mut().and_then(|coming| coming.awaited.get_mut(place)) {
-            *awaited = true;
-        }
-    }
-
-    fn is_awaited(&self, place: usize) -> bool {
-        self.coming.as_ref().is_some_and(|coming| coming.awaited.get(place) == Some(&true))
-    }
-
-    /// Adds connections that have arrived, and their places.
-    fn let_in(&mut self, ready: &mut Vec<usize>) -> Result<(), Error> {
-        let Some(coming) = self.coming.as_mut().filter(|_| std::mem::take(&mut self.rung)) else { return Ok(()) };
-        // Unread it would be full one day, and ring no more.
-        while matches!(coming.bell.read(&mut [0; BELL_READ]), Ok(BELL_READ)) {}
-        for mut came in coming.connections.try_iter().collect::<Vec<_>>() {
-            let place = came.rank() - 1;
-            if self.is_awaited(place) {
-                // Who comes twice has given its first connection up.
-                self.remove(place);
-                self.put(place, came)?;
-                ready.push(place);
-            } else {
-                came.send_dismissal("this rank joined too late; restart it");
-            }
-        }
-        Ok(())
     }
 
     /// Returns the rank of a place: at the root all others, elsewhere the root and, in a tree, a
@@ -203,17 +131,6 @@ impl Peers {
         }
     }
 
-    /// Removes and returns all connections; the peers are told that nothing more follows.
-    pub fn part(&mut self) -> Vec<Connection> {
-        let mut parting: Vec<Connection> = self.list.iter_mut().filter_map(Option::take).collect();
-        for connection in &mut parting {
-            connection.unwatch();
-            connection.say_no_more();
-            self.past = self.past.plus(connection.traffic());
-        }
-        parting
-    }
-
     /// Sets how operations handle a lost or late peer.
     pub fn on_loss(&mut self, losses: Losses) {
         self.losses = losses;
@@ -242,19 +159,14 @@ impl Peers {
         if !self.goes_on() {
             return Err(error);
         }
-        let (rank, awaited) = (self.rank_of(place), self.is_awaited(place));
-        if let Some(coming) = self.coming.as_mut().filter(|_| awaited) {
-            coming.awaited[place] = false;
-        }
+        let rank = self.rank_of(place);
         if let Some(mut gone) = self.list[place].take() {
             gone.unwatch();
             if let Losses::GoOn(advice) = self.losses {
                 gone.send_dismissal(&format!("rank {} continued after this: {error}{advice}", self.rank));
             }
             self.past = self.past.plus(gone.traffic());
-            self.gone.push(Gone { rank, connection: Some(gone), error });
-        } else if awaited {
-            self.gone.push(Gone { rank, connection: None, error });
+            self.gone.push(Gone { rank, connection: gone, error });
         }
         Ok(())
     }
@@ -273,7 +185,6 @@ impl Peers {
         // tell of it again.
         let mut ready = senders.to_vec();
         loop {
-            self.let_in(&mut ready)?;
             for place in ready.drain(..) {
                 // Both sockets of a place may have had something.
                 if !pending[place] {
@@ -282,7 +193,7 @@ impl Peers {
                 let done = match self.list[place].as_mut().map(|peer| peer.receive(kind, sequence, operation)) {
                     Some(Ok(done)) => done,
                     Some(Err(error)) => self.lose(place, error).map(|()| true)?,
-                    None => !self.is_awaited(place),
+                    None => true,
                 };
                 pending[place] = !done;
                 left -= usize::from(done);
@@ -296,11 +207,11 @@ impl Peers {
             };
             // Where ranks come close together the next is there sooner than a sleep ends; ranks
             // that share cores take turns meanwhile.
-            while ready.is_empty() && !self.rung && wait.may_look(true) {
+            while ready.is_empty() && wait.may_look(true) {
                 rustix::thread::sched_yield();
                 self.look_for(&mut ready, operation)?;
             }
-            if ready.is_empty() && !self.rung {
+            if ready.is_empty() {
                 self.sleep_and_work(slice, &mut ready, operation)?;
             }
         }
@@ -412,7 +323,6 @@ impl Peers {
             for event in &events[..count] {
                 let place = event.data.u64() as usize;
                 let (flags, end) = (event.flags, epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
-                self.rung |= event.data.u64() == BELL;
                 if let Some(peer) = self.at(place) {
                     peer.tell(flags.intersects(end | epoll::EventFlags::ERR));
                     ready.push(place);
@@ -500,9 +410,6 @@ const BELL: u64 = u64::MAX;
 
 /// Interval of the work done while an operation waits.
 const WORK_EVERY: Duration = Duration::from_millis(100);
-
-/// Bytes of a bell that are read at once.
-const BELL_READ: usize = 1024;
 
 /// Most events processed at once.
 const EVENTS: usize = 128;

@@ -123,7 +123,7 @@ pub(super) fn host(listener: &TcpListener, expected: Expected, deadline: &Deadli
             let place = &mut joined[rank - 1];
             match place {
                 _ if proven.errand == Errand::File => proven.refuse(Verdict::NoFiles),
-                _ if matches!(proven.errand, Errand::Return | Errand::Round | Errand::Look) => {
+                _ if matches!(proven.errand, Errand::Return | Errand::Look) => {
                     proven.refuse(Verdict::NotUnderWay);
                 }
                 _ if proven.run != 0 => proven.refuse(Verdict::OtherRun),

@@ -59,8 +59,6 @@ pub struct Tcp {
     /// Listener of this rank for those that lose the root.
     standing: Option<TcpListener>,
     successors: Vec<(Rank, Vec<SocketAddr>)>,
-    /// True if connections last for one round, whichever rank is the root.
-    per_round: bool,
 }
 
 impl Tcp {
@@ -155,7 +153,7 @@ impl Tcp {
     }
 
     fn of(group: Group, rank: Rank, expected: Expected) -> Self {
-        Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new(), per_round: false }
+        Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new() }
     }
 
     /// Returns this machine's address on the connection to the root; at the root, the one by which
@@ -211,7 +209,7 @@ impl Tcp {
                 match proven.errand {
                     Errand::Place if was_there(there, self.rank_beside(proven.rank)) => {}
                     // Its voice is not one of those that were there last.
-                    Errand::Place | Errand::Return | Errand::Round | Errand::Look => {
+                    Errand::Place | Errand::Return | Errand::Look => {
                         proven.refuse(Verdict::NotUnderWay);
                         continue;
                     }
@@ -398,9 +396,6 @@ impl Collective for Tcp {
             match attempt {
                 Some(Ok(group)) => {
                     (self.group, self.root) = (group, *successor);
-                    if self.per_round {
-                        self.group.make_per_round()?;
-                    }
                     self.successors = line[place..].to_vec();
                     return Ok(*successor);
                 }
@@ -418,8 +413,7 @@ impl Collective for Tcp {
     }
 
     fn root_is_there(&mut self) -> bool {
-        // Who connects for each round has found out already.
-        !self.per_round && self.group.root_is_there(&Deadline::new(2 * LOOK, None))
+        self.group.root_is_there(&Deadline::new(2 * LOOK, None))
     }
 
     fn reconnect(&mut self, deadline: &Deadline) -> Result<bool, Error> {
@@ -428,20 +422,7 @@ impl Collective for Tcp {
         let found = self.group.reconnect(self.rank, self.root, self.expected, &self.successors, deadline)?;
         let Some((group, root)) = found else { return Ok(false) };
         (self.group, self.root) = (group, root);
-        if self.per_round {
-            self.group.make_per_round()?;
-        }
         Ok(true)
-    }
-
-    fn connect_per_round(&mut self) -> Result<(), Error> {
-        self.per_round = true;
-        self.group.connect_per_round()
-    }
-
-    fn round_is_over(&mut self) -> Result<(), Error> {
-        let over = self.group.round_is_over();
-        self.own(over)
     }
 
     fn abort(&mut self, reason: &str) {

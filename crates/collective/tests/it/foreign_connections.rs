@@ -75,9 +75,9 @@ fn who_does_not_have_the_key_takes_no_ranks_place() {
     // A right greeting and nothing else; a guessed proof, and what comes of it.
     check_undisturbed(|address| {
         held.push(TcpStream::connect(address).unwrap());
-        held[0].write_all(&greeting(9)).unwrap();
+        held[0].write_all(&greeting(10)).unwrap();
         let mut guessing = TcpStream::connect(address).unwrap();
-        guessing.write_all(&greeting(9)).unwrap();
+        guessing.write_all(&greeting(10)).unwrap();
         guessing.read_exact(&mut [0; 48]).unwrap();
         guessing.write_all(&[0; 32]).unwrap();
         let mut answer = [0; 48];
@@ -128,7 +128,7 @@ fn a_root_without_the_key_is_not_believed() {
         scope.spawn(|| {
             let (mut rank, _) = listener.accept().unwrap();
             let mut welcome = b"prbsync\x01".to_vec();
-            welcome.extend([9u32, 0].iter().flat_map(|number| number.to_le_bytes()));
+            welcome.extend([10u32, 0].iter().flat_map(|number| number.to_le_bytes()));
             welcome.extend([3; 32]);
             for said in [84, 32] {
                 rank.read_exact(&mut vec![0; said]).unwrap();

@@ -9,7 +9,6 @@ mod foreign_connections;
 mod integrity;
 mod led;
 mod messages;
-mod per_round;
 mod reconnecting;
 mod return_of_ranks;
 mod return_through_a_tree;

@@ -258,13 +258,6 @@ impl TimeMap {
             .collect()
     }
 
-    /// Returns the first and last knot; `None` for a map that is known everywhere.
-    pub fn knots_span(&self) -> Option<(i128, i128)> {
-        let first = self.ready.iter().find(|ready| ready.piece.place == Place::Inside)?.piece.from_ps;
-        let last = self.ready.iter().rev().find(|ready| ready.piece.place == Place::Inside)?.until_ps;
-        (first != i128::MIN || last != i128::MAX).then_some((first, last.saturating_sub(1)))
-    }
-
     /// Returns the times between `first_ps` and `last_ps`, both included, at which the map bends or
     /// jumps. Between two of them it is straight, so that its effect is largest and smallest at one
     /// of them. The last picosecond before a jump is also included.
@@ -597,8 +590,6 @@ pub(super) mod tests {
                 (0, 100, Before),
             ],
         );
-        assert_eq!(found.knots_span(), Some((EPOCH_PS + 1000, EPOCH_PS + 3000)));
-        assert_eq!(TimeMap::identity().knots_span(), None);
     }
 
     #[test]

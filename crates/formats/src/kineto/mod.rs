@@ -40,7 +40,7 @@ pub use base::quarter_before_ns;
 
 use super::{
     BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,
-    MergeStats, Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,
+    MergeStats, RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -52,18 +52,6 @@ pub struct Kineto;
 impl TraceFormat for Kineto {
     fn name(&self) -> &'static str {
         "kineto"
-    }
-
-    fn readings(&self, packed: bool) -> Readings {
-        let once = if packed { 2.0 } else { 1.0 };
-        Readings {
-            facts: Passes::new(1.0, 0.8),
-            look: Passes::new(once, 0.8),
-            rewritten: Passes::new(once, 2.5),
-            merged: Passes::new(2.0, 2.9),
-            shown: Passes::new(once, 5.4),
-            by_sqlite: false,
-        }
     }
 
     fn profiler_endings(&self) -> &'static [&'static str] {

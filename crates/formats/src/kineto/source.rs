@@ -12,13 +12,12 @@ use std::thread::JoinHandle;
 use flate2::bufread::MultiGzDecoder;
 
 use crate::Error;
-use crate::counted::Counted;
 use crate::gzip;
 
 /// Source of bytes.
 pub(super) enum Source {
     /// An uncompressed file.
-    Plain(Counted<File>),
+    Plain(File),
     /// A file that is decompressed.
     Gzip(Inflater),
 }
@@ -29,7 +28,7 @@ impl Source {
         let mut file = File::open(path).map_err(Error::io(path, "open"))?;
         let head = gzip::head(&mut file, HEAD_BYTES).map_err(Error::io(path, "read"))?;
         if !gzip::is_packed(&head) {
-            return Ok(Source::Plain(Counted::new(file)));
+            return Ok(Source::Plain(file));
         }
         Ok(Source::Gzip(Inflater::start(file).map_err(Error::io(path, "start a thread for"))?))
     }
@@ -96,7 +95,7 @@ impl Drop for Inflater {
 
 /// Main function of the thread: sends complete pieces, then the end or an error.
 fn inflate(file: File, pieces: &SyncSender<std::io::Result<Vec<u8>>>) {
-    let mut decoder = MultiGzDecoder::new(BufReader::with_capacity(PIECE_BYTES, Counted::new(file)));
+    let mut decoder = MultiGzDecoder::new(BufReader::with_capacity(PIECE_BYTES, file));
     loop {
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         let outcome = Read::by_ref(&mut decoder).take(PIECE_BYTES as u64).read_to_end(&mut piece);

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use super::{
     ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
-    Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,
+    RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -26,18 +26,6 @@ pub struct Perfetto;
 impl TraceFormat for Perfetto {
     fn name(&self) -> &'static str {
         "perfetto"
-    }
-
-    fn readings(&self, _packed: bool) -> Readings {
-        Readings {
-            facts: Passes::new(1.0, 0.8),
-            look: Passes::new(1.0, 0.8),
-            rewritten: Passes::new(1.0, 2.5),
-            // Copied into a TAR.
-            merged: Passes::new(1.0, 0.5),
-            shown: Passes::new(1.0, 5.4),
-            by_sqlite: false,
-        }
     }
 
     /// Such a trace is only used if named: a profiler that writes one beside a database records the

@@ -12,7 +12,6 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::{Fault, VARINT_MAX};
 use crate::Error;
-use crate::counted::Counted;
 use crate::gzip;
 
 /// A file being read.
@@ -31,8 +30,8 @@ pub struct Source {
 
 /// Source of the bytes.
 enum Input {
-    Plain(Counted<File>),
-    Gzip(Box<MultiGzDecoder<BufReader<Counted<File>>>>),
+    Plain(File),
+    Gzip(Box<MultiGzDecoder<BufReader<File>>>),
 }
 
 /// A field's tag and number or length; the bytes of its value, if any, come next.
@@ -97,7 +96,6 @@ impl Source {
         if head.is_empty() {
             return Err(Error::malformed(path, 0, "the file is empty"));
         }
-        let file = Counted::new(file);
         let (input, length) = if gzip::is_packed(&head) {
             (Input::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, file)))), None)
         } else {

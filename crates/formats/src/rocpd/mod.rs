@@ -30,7 +30,7 @@ use std::path::Path;
 
 use super::{
     ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
-    Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,
+    RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -43,19 +43,6 @@ pub struct Rocpd;
 impl TraceFormat for Rocpd {
     fn name(&self) -> &'static str {
         "rocpd"
-    }
-
-    fn readings(&self, _packed: bool) -> Readings {
-        // Measured on files of 142 MB, with this crate's cache. What is written is checked, which
-        // is reading as well.
-        Readings {
-            facts: Passes::new(1.2, 0.9),
-            look: Passes::new(1.2, 0.9),
-            rewritten: Passes::new(7.2, 0.8),
-            merged: Passes::new(7.2, 0.8),
-            shown: Passes::new(3.9, 2.9),
-            by_sqlite: true,
-        }
     }
 
     fn profiler_endings(&self) -> &'static [&'static str] {

@@ -23,7 +23,8 @@ mod chunks;
 mod device_groups;
 mod event;
 mod facts;
-mod fields;
+#[doc(hidden)]
+pub mod fields;
 mod kept;
 mod launches;
 mod merge;
@@ -43,7 +44,7 @@ use std::path::Path;
 
 use super::{
     ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
-    Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,
+    RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -55,19 +56,6 @@ pub struct XSpace;
 impl TraceFormat for XSpace {
     fn name(&self) -> &'static str {
         "xspace"
-    }
-
-    fn readings(&self, _packed: bool) -> Readings {
-        // Names stand behind the events that use them.
-        Readings {
-            facts: Passes::new(3.0, 0.9),
-            // Of XLA's operations the facts hold all that is asked.
-            look: Passes::new(0.0, 0.9),
-            rewritten: Passes::new(3.0, 2.7),
-            merged: Passes::new(2.0, 4.0),
-            shown: Passes::new(3.0, 5.4),
-            by_sqlite: false,
-        }
     }
 
     fn profiler_endings(&self) -> &'static [&'static str] {

@@ -34,9 +34,7 @@ pub use self::example::example;
 pub use self::skew_model::SkewModel;
 pub use self::table::{Config, KEYS, Key, Section};
 pub(crate) use self::values::region_name;
-pub use self::values::{
-    ClockCounter, Connections, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, bytes, duration,
-};
+pub use self::values::{ClockCounter, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, bytes, duration};
 use crate::Error;
 
 impl Config {
@@ -370,9 +368,7 @@ mod tests {
         check("window = '2s'", &environment, &[], Ok(("window", "3s")));
         check("window = '2s'", &environment, &[("window", "1s")], Ok(("window", "1s")));
         check("probe_cadence_us = 400", &[], &[], Ok(("cadence", "400us")));
-        // The name that it had before.
-        check("probe_cadence = '400us'", &[], &[], Ok(("cadence", "400us")));
-        check("", &[("PROBE_SYNC_PROBE_CADENCE", "400us")], &[], Ok(("cadence", "400us")));
+        check("", &[("PROBE_SYNC_CADENCE", "400us")], &[], Ok(("cadence", "400us")));
         check("windw = '2s'", &[], &[], Err("did you mean window?"));
         check("zzz = 1", &[], &[], Err("known: duration, window"));
         check("out_neighbors = [2, 1]", &[], &[], Ok(("out_neighbors", "2,1")));

@@ -14,10 +14,10 @@ use probe_sync_time::{Duration, NodeId};
 
 use super::skew_model::SkewModel;
 use super::values::{
-    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, CONNECTIONS, ClockCounter, Connections, FIT_METHODS, InjectedStep, ROUND_MODES,
-    ReferenceChoice, RoundMode, TIMESTAMP_MODES, TracerClockChoice, at_least, choice, duration, injected_step,
-    listening_address, name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate, reference,
-    region_name, size, size_text, text_of, tracer_clock, within,
+    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ROUND_MODES, ReferenceChoice,
+    RoundMode, TIMESTAMP_MODES, TracerClockChoice, at_least, choice, duration, injected_step, listening_address,
+    name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate, reference, region_name, size,
+    size_text, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -85,15 +85,11 @@ impl Key {
         self.value_name == "NODES"
     }
 
-    /// Returns the key of this name, current or former.
+    /// Returns the key of this name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
-        let name = FORMER_NAMES.iter().find(|(former, _)| *former == name).map_or(name, |(_, now)| now);
         KEYS.iter().find(|key| key.name == name)
     }
 }
-
-/// Former names of keys, and the current ones.
-const FORMER_NAMES: [(&str, &str); 1] = [("probe_cadence", "cadence")];
 
 /// Generates [`Config`], its defaults and [`KEYS`] from one list of entries: `field: type =
 /// default; agreement "key" "--flag" "VALUE" in section;`, followed by how it is read, written and
@@ -229,16 +225,6 @@ settings! {
     successors: u32 = 3; shared "successors" "successors" "N" in Measuring;
     read number; write |c| c.successors.to_string(); check |_| Ok(());
     help "How many ranks may take over from rank 0 (or --master) over TCP, one after another, if it is lost; with 0 the run ends" shown;
-
-    /// Lifetime of TCP connections.
-    connections: Connections = Connections::Persistent; shared "connections" "connections" "MODE" in Measuring;
-    read |text| choice(text, &CONNECTIONS); write |c| name_of(c.connections, &CONNECTIONS).into();
-    check |c| if c.connections == Connections::PerRound && c.rounds == RoundMode::Local {
-        Err("is per-round, but --rounds local has no rounds; omit one of them".into())
-    } else { Ok(()) };
-    help "How long ranks stay connected to rank 0 (or --master) over TCP: persistent (for the whole run) or per-round (each rank \
-        connects, delivers its window, receives the decision and disconnects). With per-round, rounds take longer, windows cannot be \
-        ended early, and a rank whose process has ended is reported like one that hangs" shown;
 
     /// Send every node's estimate to every rank; `None`: in groups of up to 65536 (ranks times
     /// nodes).

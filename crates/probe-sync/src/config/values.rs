@@ -45,19 +45,6 @@ impl RoundMode {
 pub(super) const ROUND_MODES: [(&str, RoundMode); 3] =
     [("master", RoundMode::Master), ("timed", RoundMode::Timed), ("local", RoundMode::Local)];
 
-/// Lifetime of a TCP connection.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Connections {
-    /// The whole run.
-    Persistent,
-    /// One round: each rank connects to the master with its window, receives the decision, and
-    /// disconnects.
-    PerRound,
-}
-
-pub(super) const CONNECTIONS: [(&str, Connections); 2] =
-    [("persistent", Connections::Persistent), ("per-round", Connections::PerRound)];
-
 /// Choice of the reference node: a number, or `auto`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceChoice {

@@ -13,9 +13,6 @@
 //!
 //! Time-based rounds have no master, and local windows no rounds: there only the end can be asked
 //! for.
-//!
-//! Where connections last for a round nobody hears anything between rounds: what is asked comes to
-//! the master with the next window, and no window ends early.
 
 use std::time::{Duration as StdDuration, Instant};
 
@@ -146,10 +143,6 @@ impl Control {
             }
         }
         for asked in self.requests.take() {
-            if asked.request == Request::EndRound && !here.exchange.hears_between_rounds() {
-                asked.refuse(NOBODY_HEARS);
-                continue;
-            }
             self.ask(asked, here)?;
         }
         self.tell_of_own(here)?;
@@ -171,7 +164,8 @@ impl Control {
 
     /// Sends a request with a waiting caller to the master; refuses it if too many are pending.
     fn ask(&mut self, asked: Asked, here: &mut Here<'_, '_>) -> Result<(), Error> {
-        if self.brought.len() < BROUGHT_MAX && self.bring(&asked.request, here)? {
+        if self.brought.len() < BROUGHT_MAX {
+            self.bring(&asked.request, here)?;
             self.brought.push(asked);
         } else {
             asked.refuse("too many requests are pending");
@@ -179,57 +173,45 @@ impl Control {
         Ok(())
     }
 
-    /// Sends the notes of callers. If the backend accepts no more before the next round, the rest
-    /// is kept.
+    /// Sends the notes of callers.
     fn say_notes(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
-        let at_root = here.exchange.at_root();
-        let keeps_rest = !at_root && !here.exchange.hears_between_rounds();
-        let mut notes = self.notes.take(at_root).into_iter();
-        while let Some(note) = notes.next() {
-            let note = Word::Note(note);
-            if !here.exchange.say(&note)? && keeps_rest {
-                let Word::Note(note) = note else { break };
-                self.notes.put_back(std::iter::once(note).chain(notes).collect());
-                break;
-            }
+        for note in self.notes.take(here.exchange.at_root()) {
+            here.exchange.say(&Word::Note(note))?;
         }
         Ok(())
     }
 
-    /// Sends this rank's own reports; repeats those that were not accepted.
+    /// Sends this rank's own reports.
     fn tell_of_own(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         let stepped = here.node.filter(|node| node.stepped()).map(Node::id);
         if let (RoundMode::Master, Some(node)) = (here.mode, stepped)
             && self.step_told != Some(here.round_id)
-            && self.bring(&Request::Anomaly(format!("the system clock of node {node} was stepped")), here)?
         {
+            self.bring(&Request::Anomaly(format!("the system clock of node {node} was stepped")), here)?;
             self.step_told = Some(here.round_id);
         }
         // A node tells with its window that it was asked to end the run; where there are no windows
         // to tell it with, this does.
         let silent = here.mode == RoundMode::Local || here.node.is_none();
         if silent && here.stop.raised() && !self.stop_told {
-            self.stop_told = self.bring(&Request::Stop, here)?;
+            self.bring(&Request::Stop, here)?;
+            self.stop_told = true;
         }
         Ok(())
     }
 
-    /// Sends a request to the master. Returns false if the backend accepts no more before the next
-    /// round.
-    fn bring(&mut self, request: &Request, here: &mut Here<'_, '_>) -> Result<bool, Error> {
+    /// Sends a request to the master.
+    fn bring(&mut self, request: &Request, here: &mut Here<'_, '_>) -> Result<(), Error> {
         if here.exchange.at_root() {
-            return self.heard(here.exchange.root(), request, here).map(|()| true);
+            return self.heard(here.exchange.root(), request, here);
         }
         let said = here.exchange.say(&Word::Asks(request.clone()))?;
-        if !here.exchange.hears_between_rounds() {
-            return Ok(said);
-        }
         if !said && !std::mem::replace(&mut self.mute, true) {
             tracing::warn!(
                 "only rank 0 of this run accepts commands, because its ranks exchange no messages between rounds"
             );
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Processes a request, at the root.
@@ -250,8 +232,7 @@ impl Control {
                 return Ok(());
             }
             self.anomaly = Some(now);
-            let becomes = if here.exchange.hears_between_rounds() { "ends early" } else { "ends at its normal time" };
-            tracing::warn!("round {} {becomes}: {what}", here.round_id);
+            tracing::warn!("round {} ends early: {what}", here.round_id);
         } else {
             tracing::info!("rank {rank} requests {request}; effective in round {}", here.round_id);
         }
@@ -261,7 +242,7 @@ impl Control {
     /// At the master: ends the current window on all nodes together, if they have a common clock by
     /// now and it would not end as soon by itself.
     fn end_window_soon(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
-        if self.ending == Some(here.round_id) || here.window.closing() || !here.exchange.hears_between_rounds() {
+        if self.ending == Some(here.round_id) || here.window.closing() {
             return Ok(());
         }
         let Some((now, last)) = here.reference_now().zip(here.last) else { return Ok(()) };
@@ -276,10 +257,6 @@ impl Control {
         Ok(())
     }
 }
-
-/// Why no window is ended early.
-const NOBODY_HEARS: &str =
-    "with --connections per-round ranks cannot be notified between rounds, so the window cannot end early";
 
 /// Most requests of this rank that wait for a decision.
 const BROUGHT_MAX: usize = 256;

@@ -17,7 +17,6 @@ use probe_sync_time::{Duration, NodeId, RoundId};
 
 use super::messages::{Broadcast, Word};
 use super::standby::Present;
-use crate::config::Connections;
 use crate::join::{Joined, Notice, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
 use crate::{Error, wire};
@@ -31,8 +30,6 @@ pub(crate) struct Exchange<'c> {
     node_of_rank: Vec<NodeId>,
     /// True if ranks are sent only their own part of a round.
     own_parts: bool,
-    /// True if ranks are not connected between rounds.
-    per_round: bool,
     /// Ranks that take over as master, in this order.
     successors: Vec<Rank>,
     frames: Frames,
@@ -55,7 +52,6 @@ impl<'c> Exchange<'c> {
             participants,
             node_of_rank: joined.plan.node_of_rank.clone(),
             own_parts: !shares_rounds(joined),
-            per_round: joined.config.connections == Connections::PerRound,
             successors: joined.plan.successors.iter().map(|(rank, _)| *rank).collect(),
             frames: Frames::default(),
             kept: Vec::new(),
@@ -73,10 +69,7 @@ impl<'c> Exchange<'c> {
     /// Names a rank that is late or gone, or whose message is invalid.
     pub fn gather(&mut self, own: Option<&NodeWindow>, window: Duration) -> Result<Vec<NodeWindow>, Error> {
         let payload = own.map(wire::encode).unwrap_or_default();
-        // Who comes to the root anew finds out only then that it hangs, and is to find it out when
-        // those do who wait for its word.
-        let comes = self.per_round && !self.at_root();
-        let deadline = if comes { self.deadline_of_the_roots_word(window) } else { self.deadline(window) };
+        let deadline = self.deadline(window);
         self.collective.gather(&self.participants, &payload, &mut self.frames, &deadline)?;
         self.gathered_bytes = self.frames.iter().map(<[u8]>::len).sum();
         if self.collective.rank() != self.collective.root() {
@@ -322,19 +315,6 @@ impl<'c> Exchange<'c> {
         }
         self.collective.broadcast(&mut newest, &deadline)?;
         wire::decode(&newest, root)
-    }
-
-    /// Ends a round that another follows.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses the necessary resources.
-    pub fn round_is_over(&mut self) -> Result<(), Error> {
-        Ok(self.collective.round_is_over()?)
-    }
-
-    /// Returns true if the master's messages between rounds reach the others.
-    pub fn hears_between_rounds(&self) -> bool {
-        !self.per_round
     }
 
     /// Sends a message outside of rounds: the root to all, another rank to the root. Returns false

@@ -401,10 +401,6 @@ impl<'c> Rounds<'c> {
         if !self.follow(broadcast)? {
             return Ok(false);
         }
-        // The end needs the connections of the last round.
-        if !self.ended {
-            self.exchange.round_is_over()?;
-        }
         // Last: a slow disk must not keep this node back from the pace that the others have
         // already.
         if let Some(keeper) = &mut self.keeper {

@@ -48,14 +48,6 @@ impl Notes {
         kept.to_say.drain(..).collect()
     }
 
-    /// Returns unsent notes to the front of the queue.
-    pub(crate) fn put_back(&self, notes: Vec<Vec<u8>>) {
-        let mut kept = self.lock();
-        for note in std::mem::take(&mut kept.to_say).into_iter().rev().chain(notes.into_iter().rev()).take(KEPT_MAX) {
-            kept.to_say.push_front(note);
-        }
-    }
-
     /// Adds a received note.
     pub(crate) fn hear(&self, rank: Rank, note: Vec<u8>) {
         push(&mut self.lock().heard, (rank, note));

@@ -14,7 +14,7 @@ use probe_sync_time::{Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
 use crate::clock::{self, Feed, Pages};
-use crate::config::{Connections, RoundMode, TracerClockChoice};
+use crate::config::{RoundMode, TracerClockChoice};
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::late::Turn;
 use crate::measure::prober::ProberSetup;
@@ -47,10 +47,8 @@ pub(super) fn start<'c>(
     let leads = collective.rank() == collective.root();
     let handshake = handshake(leads, context);
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
-    let connections = config.as_ref().map_or(Ok(()), |config| connect_as_asked(config, collective));
     let notice = collective.notice();
     let own = |config: &Config| {
-        connections.clone()?;
         let key_file = key_file.as_ref().map_err(ToString::to_string)?;
         clock::usable(config.clock_counter)?;
         check_recording(config)?;
@@ -281,16 +279,6 @@ fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     let successors = &joined.plan.successors;
     collective.line_up(successors);
     keep_successors(&joined.config.out, collective.rank(), joined.plan.run, successors);
-}
-
-/// Applies the configured lifetime of connections.
-fn connect_as_asked(config: &Config, collective: &mut dyn Collective) -> Result<(), String> {
-    match config.connections {
-        Connections::Persistent => Ok(()),
-        Connections::PerRound => {
-            collective.connect_per_round().map_err(|error| format!("--connections per-round: {error}"))
-        }
-    }
 }
 
 /// Checks that the group was formed for the configured master: which process others contact first

@@ -3,9 +3,8 @@
 //! It runs after a run, reads `run.json`, `global_windows.jsonl`, `windows/*.jsonl` and
 //! `probes/*.jsonl`, and writes the message `RunExport` of `proto/probe_sync.proto`. The files of
 //! ranks that took a lost master's place are merged into it. A truncated last line (the run was
-//! killed) is omitted. Names in recordings of earlier builds are mapped to today's names.
+//! killed) is omitted.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,7 +82,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
     let count = text.lines().count();
     let mut values = Vec::with_capacity(count);
     for (index, line) in text.lines().enumerate() {
-        match serde_json::from_str(&todays_words(line)) {
+        match serde_json::from_str(line) {
             Ok(value) => values.push(value),
             // A killed run may end in the middle of a line.
             Err(_) if index + 1 == count && !text.ends_with('\n') => {}
@@ -95,17 +94,6 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
         }
     }
     Ok(values)
-}
-
-/// Converts a line of an earlier version to current terms, which are whole strings of its JSON.
-fn todays_words(line: &str) -> Cow<'_, str> {
-    let mut line = Cow::Borrowed(line);
-    for (earlier, today) in EARLIER_WORDS {
-        if line.contains(earlier) {
-            line = Cow::Owned(line.replace(earlier, today));
-        }
-    }
-    line
 }
 
 fn finite(value: f64) -> Option<f64> {
@@ -374,11 +362,6 @@ fn exchange(probe: &ProbeLine) -> proto::Exchange {
     }
 }
 
-/// Former name of a kind of fault and of a key of a verdict; split up, so that a search does not
-/// find the old terms.
-const EARLIER_WORDS: [(&str, &str); 2] =
-    [(concat!("\"li", "ar\""), "\"falseticker\""), (concat!("\"spo", "ilt\":"), "\"invalid\":")];
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -538,27 +521,6 @@ mod tests {
 
     fn line_of(window: &NodeWindow) -> proto::EdgeAlphaBeta {
         line(&window.edges[0])
-    }
-
-    #[test]
-    fn recordings_of_earlier_builds_are_exported() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        for part in ["windows", "probes"] {
-            fs::create_dir(directory.path().join(part)).expect("writable");
-        }
-        let mut recorded = full_round();
-        recorded.watch.faults[0].kind = FaultKind::Falseticker;
-        let mut text = serde_json::to_string(&recorded).expect("JSON") + "\n";
-        for (earlier, today) in EARLIER_WORDS {
-            assert!(text.contains(today), "{text}");
-            text = text.replace(today, earlier);
-        }
-        fs::write(directory.path().join("run.json"), "{}").expect("writable");
-        fs::write(directory.path().join("global_windows.jsonl"), text).expect("writable");
-        let out = directory.path().join("run.pb");
-        run_directory(directory.path(), &out).expect("a run of an earlier build");
-        let export = read(&fs::read(&out).expect("written")).expect("our own bytes");
-        assert_eq!(export.rounds, [round(&recorded)]);
     }
 
     #[test]

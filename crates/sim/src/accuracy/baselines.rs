@@ -12,7 +12,7 @@
 //! - **ntp** keeps the exchange with the smallest round trip (RFC 5905, clock filter), and those of
 //!   the window's halves for the slope.
 //!
-//! Then each with the choices that serve it best in the twelve cells ([`Tuning`]); nobody publishes
+//! Then each with the choices that serve it best in the twelve cells; nobody publishes
 //! them so, but a comparison must not win by bad choices for others:
 //! - **svm+** and **huygens+** have a free slope and the unit of length in which C = 1 makes the
 //!   margin nearly hard. The line of largest vertical margin, to which that leads, is our own hull.
@@ -25,38 +25,6 @@ use probe_sync_time::{Duration, Edge, Exchange, StampSource, System, Timestamp};
 
 use super::joining::EdgeLine;
 use super::svm::{self, Point, Units};
-
-/// Free parameters of the baselines.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct Tuning {
-    /// Largest change of a coded pair's gap that Huygens' filter accepts with hardware stamps, ns.
-    pub huygens_hardware_ns: f64,
-    /// The same with kernel and user stamps, ns.
-    pub huygens_software_ns: f64,
-    /// Unit of length in which svm+ and huygens+ have C = 1, in halves of the window's smallest
-    /// round trip.
-    pub svm_unit: f64,
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        // A pair's gap carries the noise of four stamps, 16 ns or 1 µs, and the jitter of two
-        // packets. Geometric mean of huygens' p99 over the hardware cells, two seeds: 183 ns at
-        // 200, 148 at 400, 143 at 800 ns (at 100 a loaded cell has hardly an estimate left); over
-        // the software cells 433 at 1, 334 at 2.5, 326 at 4 µs. Units of 0.3 and below were equally
-        // good; at 1 the loaded cells were up to ten times worse.
-        Self { huygens_hardware_ns: 800.0, huygens_software_ns: 5_000.0, svm_unit: 0.3 }
-    }
-}
-
-impl Tuning {
-    fn tolerance_ns(&self, stamp: StampSource) -> f64 {
-        match stamp {
-            StampSource::Hardware => self.huygens_hardware_ns,
-            StampSource::Kernel | StampSource::User => self.huygens_software_ns,
-        }
-    }
-}
 
 /// All packets, regression of the exchanges' offsets.
 pub(super) fn mean(window: &EdgeWindow<'_>) -> Option<EdgeLine> {
@@ -81,24 +49,27 @@ pub(super) enum Version {
 }
 
 /// All packets, soft-margin classifier.
-pub(super) fn svm(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning) -> Option<EdgeLine> {
-    classified(window, units(window, version, tuning), |_| true)
+pub(super) fn svm(window: &EdgeWindow<'_>, version: Version) -> Option<EdgeLine> {
+    classified(window, units(window, version), |_| true)
 }
 
 /// Pairs that kept their gap, soft-margin classifier; `None` if fewer than [`PAIRS_MIN`] pairs of a
 /// direction are left.
-pub(super) fn huygens(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning) -> Option<EdgeLine> {
-    let tolerance_ns = tuning.tolerance_ns(window.exchanges.first()?.stamp);
-    classified(window, units(window, version, tuning), |change| change.as_ns_f64().abs() <= tolerance_ns)
+pub(super) fn huygens(window: &EdgeWindow<'_>, version: Version) -> Option<EdgeLine> {
+    let tolerance_ns = match window.exchanges.first()?.stamp {
+        StampSource::Hardware => TOLERANCE_HARDWARE_NS,
+        StampSource::Kernel | StampSource::User => TOLERANCE_SOFTWARE_NS,
+    };
+    classified(window, units(window, version), |change| change.as_ns_f64().abs() <= tolerance_ns)
 }
 
-fn units(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning) -> Units {
+fn units(window: &EdgeWindow<'_>, version: Version) -> Units {
     if version == Version::Plain {
         return svm::units(1e9, 1e3);
     }
     let round_trips = window.exchanges.iter().map(|exchange| round_trip(exchange).0.as_ns_f64());
     let smallest_ns = round_trips.fold(f64::INFINITY, f64::min);
-    svm::units(FREE_SLOPE_NS, (0.5 * tuning.svm_unit * smallest_ns).clamp(UNIT_NS_MIN, UNIT_NS_MAX))
+    svm::units(FREE_SLOPE_NS, (0.5 * SVM_UNIT * smallest_ns).clamp(UNIT_NS_MIN, UNIT_NS_MAX))
 }
 
 fn classified(window: &EdgeWindow<'_>, units: Units, keeps: impl Fn(Duration) -> bool) -> Option<EdgeLine> {
@@ -196,6 +167,17 @@ const UNIT_NS_MIN: f64 = 1.0;
 /// Beyond a second the unit says nothing about a network.
 const UNIT_NS_MAX: f64 = 1e9;
 
+/// Largest change of a coded pair's gap that Huygens' filter accepts, ns. A pair's gap carries the
+/// noise of four stamps, 16 ns or 1 µs, and the jitter of two packets. Geometric mean of huygens'
+/// p99 over the hardware cells, two seeds: 183 ns at 200, 148 at 400, 143 at 800 ns (at 100 a loaded
+/// cell has hardly an estimate left); over the software cells 433 at 1, 334 at 2.5, 326 at 4 µs.
+const TOLERANCE_HARDWARE_NS: f64 = 800.0;
+const TOLERANCE_SOFTWARE_NS: f64 = 5_000.0;
+
+/// Unit of length in which svm+ and huygens+ have C = 1, in halves of the window's smallest round
+/// trip. Units of 0.3 and below were equally good; at 1 the loaded cells were up to ten times worse.
+const SVM_UNIT: f64 = 0.3;
+
 /// Fewest pairs per direction for a line. Two would suffice, but a node is better off without such
 /// an edge; eight left most nodes without any edge at load 0.8.
 const PAIRS_MIN: usize = 4;
@@ -241,19 +223,15 @@ mod tests {
         let mut exchanges: Vec<Exchange> = (-4..=4).map(|k| exchange(k * second, [0; 4])).collect();
         check(mean(&window(&exchanges)), 1_000.0, 1.0);
         check(ntp(&window(&exchanges)), 1_000.0, 1.0);
-        check(svm(&window(&exchanges), Version::Tuned, &Tuning::default()), 1_000.0, 1.0);
-        check(svm(&window(&exchanges), Version::Plain, &Tuning::default()), 1_000.0, 1.0);
-        check(huygens(&window(&exchanges), Version::Tuned, &Tuning::default()), 1_000.0, 1.0);
+        check(svm(&window(&exchanges), Version::Tuned), 1_000.0, 1.0);
+        check(svm(&window(&exchanges), Version::Plain), 1_000.0, 1.0);
+        check(huygens(&window(&exchanges), Version::Tuned), 1_000.0, 1.0);
         // One forward pair in nine waits 9 µs, its second packet 9 µs and 1 µs: the mean moves by
         // (9 + 10)/4/9 µs, Huygens drops the pair.
         exchanges[4] = exchange(0, [9_000, 10_000, 0, 0]);
         check(mean(&window(&exchanges)), 1_000.0 + 19_000.0 / 36.0, 1.0);
-        check(huygens(&window(&exchanges), Version::Tuned, &Tuning::default()), 1_000.0, 1.0);
-        assert_eq!(
-            huygens(&window(&exchanges[1..5]), Version::Tuned, &Tuning::default()),
-            None,
-            "three forward pairs are left"
-        );
+        check(huygens(&window(&exchanges), Version::Tuned), 1_000.0, 1.0);
+        assert_eq!(huygens(&window(&exchanges[1..5]), Version::Tuned), None, "three forward pairs are left");
         assert_eq!(mean(&window(&[])), None);
     }
 

@@ -22,7 +22,6 @@ mod svm;
 #[cfg(test)]
 mod tests;
 
-pub use self::baselines::Tuning;
 pub use self::cost::Cost;
 pub use self::judge::judge;
 pub use self::plan::{Judgement, Method, Plan, SeedRun};

@@ -3,8 +3,6 @@
 use probe_sync_lines::NodeWindow;
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
-use super::baselines::Tuning;
-
 /// A method of estimating offsets. A plus marks a baseline with the parameters most favourable in
 /// the twelve cells.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,9 +64,8 @@ impl Method {
         }
     }
 
-    /// Returns the method of that name; `ours` is an earlier name of [`Method::Ours`].
+    /// Returns the method of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        let name = if name == "ours" { Self::Ours.as_str() } else { name };
         Self::ALL.into_iter().find(|method| method.as_str() == name)
     }
 }
@@ -82,8 +79,6 @@ pub struct Plan {
     pub window: Duration,
     /// The methods, each once.
     pub methods: Vec<Method>,
-    /// Free parameters of the baselines.
-    pub tuning: Tuning,
 }
 
 /// One estimate with the truth.

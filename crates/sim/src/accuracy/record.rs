@@ -116,13 +116,12 @@ impl<'a> Record<'a> {
 
     /// Returns the lines of a baseline for one window; `None` for methods without.
     fn lines(&self, method: Method, windows: &[EdgeWindow<'_>]) -> Option<Vec<EdgeLine>> {
-        let tuning = &self.plan.tuning;
         let fit: &dyn Fn(&EdgeWindow<'_>) -> Option<EdgeLine> = match method {
             Method::Ntp => &baselines::ntp,
-            Method::Huygens => &|window| baselines::huygens(window, Version::Plain, tuning),
-            Method::HuygensPlus => &|window| baselines::huygens(window, Version::Tuned, tuning),
-            Method::Svm => &|window| baselines::svm(window, Version::Plain, tuning),
-            Method::SvmPlus => &|window| baselines::svm(window, Version::Tuned, tuning),
+            Method::Huygens => &|window| baselines::huygens(window, Version::Plain),
+            Method::HuygensPlus => &|window| baselines::huygens(window, Version::Tuned),
+            Method::Svm => &|window| baselines::svm(window, Version::Plain),
+            Method::SvmPlus => &|window| baselines::svm(window, Version::Tuned),
             Method::Mean => &baselines::mean,
             Method::NtpPlus | Method::Hull | Method::Live | Method::Smooth | Method::Ours => return None,
         };

@@ -18,7 +18,7 @@ fn scenario() -> Scenario {
 
 fn plan(methods: &[Method]) -> Plan {
     let (duration, window) = (Duration::from_ms(12_000), Duration::from_ms(4_000));
-    Plan { duration, window, methods: methods.to_vec(), tuning: Tuning::default() }
+    Plan { duration, window, methods: methods.to_vec() }
 }
 
 fn judged(scenario: &Scenario, seed: u64, methods: &[Method]) -> SeedRun {

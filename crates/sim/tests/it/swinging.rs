@@ -1,5 +1,5 @@
-//! Swinging clocks on a loaded machine: a few seeds of `probe_sync sim --swinging`, of which
-//! several named steps when a prediction alone decided.
+//! Swinging clocks on a loaded machine: a few seeds of the bench `clocks`, of which several named
+//! steps when a prediction alone decided.
 
 use probe_sync_sim::Scenario;
 use probe_sync_sim::swinging::{Stated, pauses, run, scenario};

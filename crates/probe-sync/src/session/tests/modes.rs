@@ -1,19 +1,17 @@
 //! How rounds come about, and what is asked of them while they go on: threads with real packets on
 //! loopback and virtual clocks.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Deadline, InProcess, JobKey, Led, Tcp, bind};
+use probe_sync_collective::{Collective, InProcess, Led};
 use probe_sync_lines::{NodeWindow, Round};
 use probe_sync_time::{Duration, NodeId, RoundId, Timestamp};
 
 use super::super::{Context, Session};
 use crate::report::RunReport;
-use crate::round::notes::Notes;
 use crate::round::request::{Request, Requests};
 use crate::{Config, Error};
 
@@ -186,55 +184,6 @@ fn any_rank_pauses_all_names_a_phase_and_ends_a_window_for_all_together() {
     assert!(spread < 200_000_000, "cut {spread} ns apart");
     let phases: Vec<_> = report.phases.iter().map(|phase| (phase.name.as_str(), phase.first, phase.last)).collect();
     assert_eq!(phases, [("warm-up", warm.round, RoundId(none.round.0 - 1))]);
-}
-
-#[test]
-fn where_connections_last_for_a_round_more_than_waits_for_the_next_ends_no_rank() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut config = Config { out: directory.path().join("out"), ..Config::default() };
-    let settings = [("inject_skew", "11"), ("tracer_clock", "none"), ("window", "2s"), ("fixed", "true")];
-    for (key, text) in settings.into_iter().chain([("connections", "per-round"), ("duration", "8s")]) {
-        config.set(key, text, "test").expect("a setting");
-    }
-    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
-    let (limit, key) = (Deadline::new(LONG, None), JobKey::of(b"a test"));
-    let (heard, noted, requests) = (Notes::default(), Notes::default(), Requests::default());
-    let notes: Vec<Vec<u8>> = (0..600_u16).map(|number| number.to_le_bytes().to_vec()).collect();
-    notes.iter().for_each(|note| noted.say(note.clone()));
-    let run = |mut group: Tcp, notes: &Notes, requests: &Requests| {
-        let context = Context { notes: notes.clone(), requests: requests.clone(), ..Context::default() };
-        super::to_the_end(Session::start(Ok(config.clone()), &mut group, &context)?)
-    };
-    std::thread::scope(|scope| {
-        let root = scope.spawn(|| {
-            let group = Tcp::host(listener, 2, key, &limit).expect("a group");
-            run(group, &heard, &Requests::default())
-        });
-        let other = scope.spawn(|| {
-            let group = Tcp::join(&address, 1, 2, key, &limit).expect("a group");
-            run(group, &noted, &requests)
-        });
-        let mut tickets = Vec::new();
-        while tickets.len() < 1000 && !other.is_finished() {
-            match requests.ask(Request::Resume) {
-                Ok(ticket) => tickets.push(ticket),
-                // As many as are taken at one look wait already.
-                Err(_) => std::thread::sleep(StdDuration::from_millis(5)),
-            }
-        }
-        let answers: Vec<_> = tickets.iter().map(|ticket| ticket.wait(LONG)).collect();
-        assert!(
-            answers
-                .iter()
-                .any(|answer| matches!(answer, Err(error) if error.to_string().contains("too many requests")))
-        );
-        assert!(other.join().expect("no panic").expect("it is not lost").is_none());
-        let report = root.join().expect("no panic").expect("a run").expect("a report");
-        assert!(report.absences.is_empty(), "{:?}", report.absences);
-    });
-    let heard: Vec<_> = heard.heard().into_iter().map(|(_, note)| note).collect();
-    assert_eq!(heard, notes, "every note has come, in order");
 }
 
 #[test]
