@@ -40,6 +40,21 @@ impl RoundMode {
     pub fn name(self) -> &'static str {
         name_of(self, &ROUND_MODES)
     }
+
+    /// Returns true if the run has rounds at all.
+    pub fn has_rounds(self) -> bool {
+        self != Self::Local
+    }
+
+    /// Returns true if one rank solves and decides for all.
+    pub fn has_master(self) -> bool {
+        self == Self::Master
+    }
+
+    /// Returns true if every rank solves the same windows.
+    pub fn all_solve(self) -> bool {
+        self == Self::Timed
+    }
 }
 
 pub(super) const ROUND_MODES: [(&str, RoundMode); 3] =

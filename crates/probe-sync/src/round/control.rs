@@ -184,7 +184,7 @@ impl Control {
     /// Sends this rank's own reports.
     fn tell_of_own(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         let stepped = here.node.filter(|node| node.stepped()).map(Node::id);
-        if let (RoundMode::Master, Some(node)) = (here.mode, stepped)
+        if let (true, Some(node)) = (here.mode.has_master(), stepped)
             && self.step_told != Some(here.round_id)
         {
             self.bring(&Request::Anomaly(format!("the system clock of node {node} was stepped")), here)?;
@@ -192,7 +192,7 @@ impl Control {
         }
         // A node tells with its window that it was asked to end the run; where there are no windows
         // to tell it with, this does.
-        let silent = here.mode == RoundMode::Local || here.node.is_none();
+        let silent = !here.mode.has_rounds() || here.node.is_none();
         if silent && here.stop.raised() && !self.stop_told {
             self.bring(&Request::Stop, here)?;
             self.stop_told = true;
@@ -216,7 +216,7 @@ impl Control {
 
     /// Processes a request, at the root.
     fn heard(&mut self, rank: Rank, request: &Request, here: &mut Here<'_, '_>) -> Result<(), Error> {
-        if here.mode == RoundMode::Local {
+        if !here.mode.has_rounds() {
             if *request == Request::Stop {
                 here.stop.raise();
                 here.exchange.say(&Word::RunEnds)?;
@@ -224,7 +224,7 @@ impl Control {
             return Ok(());
         }
         // In time-based rounds everybody learns of the end by the windows.
-        let Some(decider) = here.decider.as_mut().filter(|_| here.mode == RoundMode::Master) else { return Ok(()) };
+        let Some(decider) = here.decider.as_mut().filter(|_| here.mode.has_master()) else { return Ok(()) };
         decider.take(request);
         if let Request::Anomaly(what) = request {
             let now = Instant::now();

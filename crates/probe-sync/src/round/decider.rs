@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use super::request::Request;
 use crate::Error;
-use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::pace::adaptive::PacingReport;
 use crate::pace::{Pace, Policy};
@@ -88,7 +87,7 @@ impl Decider {
             policy,
             duration: joined.config.duration,
             configured: Pace::configured(&joined.config),
-            timed: joined.config.rounds == RoundMode::Timed,
+            timed: joined.config.rounds.all_solve(),
             asked: false,
             closing: false,
             first_window: joined.config.first_window,

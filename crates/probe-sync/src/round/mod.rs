@@ -150,7 +150,7 @@ impl<'c> Rounds<'c> {
         let first = pace.window.min(joined.config.first_window.unwrap_or(pace.window));
         // Until its offset is known a node takes its own clock for the reference's.
         let now = node.as_ref().map_or_else(|| SystemClock.now(), Node::now).on_reference();
-        let end = (mode == RoundMode::Timed).then(|| decider::on_the_grid(now, first).of_reference_node());
+        let end = mode.all_solve().then(|| decider::on_the_grid(now, first).of_reference_node());
         Self {
             mode,
             exchange,
@@ -198,10 +198,10 @@ impl<'c> Rounds<'c> {
             let _scope = probe_sync_record::scope!("round", round = self.round_id.0);
             let mut parts = Parts::of(self.numbers());
             let (own, closed) = self.end_window(&mut parts)?;
-            match self.mode {
-                RoundMode::Master | RoundMode::Timed => return self.round(own.as_ref(), closed, &mut parts),
-                RoundMode::Local => self.no_round(),
+            if self.mode.has_rounds() {
+                return self.round(own.as_ref(), closed, &mut parts);
             }
+            self.no_round();
         }
         Ok(false)
     }
@@ -277,9 +277,10 @@ impl<'c> Rounds<'c> {
         let (round_id, mut masters_lost) = (self.round_id, Vec::new());
         // Bounded: every time round there is one rank less to be the master.
         loop {
-            let done = match self.mode {
-                RoundMode::Timed => self.round_of_all(own, closed, parts),
-                RoundMode::Master | RoundMode::Local => self.round_with_master(own, closed, parts),
+            let done = if self.mode.all_solve() {
+                self.round_of_all(own, closed, parts)
+            } else {
+                self.round_with_master(own, closed, parts)
             };
             let mut error = match done {
                 Err(error) if self.exchange.master_is_lost(&error) && !self.exchange.master_is_there(&error) => error,

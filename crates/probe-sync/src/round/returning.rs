@@ -10,7 +10,6 @@ use super::messages::Broadcast;
 use super::node::Node;
 use super::{Probing, Rounds};
 use crate::Error;
-use crate::config::RoundMode;
 use crate::join::Joined;
 
 impl<'c> Rounds<'c> {
@@ -30,7 +29,7 @@ impl<'c> Rounds<'c> {
 
     /// Returns true if this rank, after this error, may rejoin once it is connected.
     pub fn may_return(&self, error: &Error) -> bool {
-        self.mode == RoundMode::Master && !self.stop.raised() && self.exchange.connection_is_lost(error)
+        self.mode.has_master() && !self.stop.raised() && self.exchange.connection_is_lost(error)
     }
 
     /// Reconnects to the current master; returns false if the backend cannot. Meanwhile the node

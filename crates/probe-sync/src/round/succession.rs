@@ -18,7 +18,6 @@ use super::keeper::Keeper;
 use super::messages::Broadcast;
 use super::standby::Shadow;
 use crate::Error;
-use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::pace::Policy;
 use crate::report::TakenOver;
@@ -38,13 +37,13 @@ impl Rounds<'_> {
         let missed = self.exchange.last_decided(last.as_ref(), &there, window)?;
         let missed = missed.filter(|missed| missed.round_id() >= self.round_id);
         if self.exchange.at_root() {
-            let known = self.last.as_ref().filter(|_| self.mode == RoundMode::Timed).map(|told| told.round.round_id);
+            let known = self.last.as_ref().filter(|_| self.mode.all_solve()).map(|told| told.round.round_id);
             let first_round = missed.as_ref().map(Broadcast::round_id).or(known).unwrap_or(self.round_id);
             self.take_over(TakenOver { from_rank: lost, first_round })?;
         }
         tracing::info!("rank {root} takes over from rank {lost} as the master from round {} on", self.round_id);
         match missed {
-            Some(missed) if self.mode == RoundMode::Timed => self.solve_missed(missed)?,
+            Some(missed) if self.mode.all_solve() => self.solve_missed(missed)?,
             Some(missed) => {
                 self.keep_missed(&missed);
                 self.follow(missed)?;
@@ -60,7 +59,7 @@ impl Rounds<'_> {
     /// Returns the last broadcast received, for ranks that have missed it.
     fn last_broadcast(&self) -> Option<Broadcast> {
         let mut told = self.last.clone()?;
-        if self.mode == RoundMode::Timed {
+        if self.mode.all_solve() {
             // Every rank decides by what it has heard since the first round.
             told.shadow =
                 Some(Shadow { windows: self.last_windows.clone(), time: MasterTime::default(), requests: Vec::new() });
@@ -84,7 +83,7 @@ impl Rounds<'_> {
     /// At the new master of time-based rounds: records the last round that all have solved, since
     /// the previous master may have been lost before recording it.
     fn keep_last(&mut self) {
-        if let (RoundMode::Timed, Some(keeper), Some(told)) = (self.mode, &mut self.keeper, &self.last) {
+        if let (true, Some(keeper), Some(told)) = (self.mode.all_solve(), &mut self.keeper, &self.last) {
             keeper.record_missed(&told.round);
         }
     }

@@ -15,7 +15,6 @@ use super::ctl::ControlSocket;
 use super::reconnect::Returning;
 use super::recording::{self, Recorded};
 use super::start::{self, Begun};
-use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::measure::virtual_clocks::clock_of;
 use crate::pace::Policy;
@@ -136,7 +135,7 @@ impl<'c> Session<'c> {
             }
         };
         let recording = recording::start(&joined.config, recorded)?;
-        let listens = leads && joined.config.rounds == RoundMode::Master;
+        let listens = leads && joined.config.rounds.has_master();
         let control = listens.then(|| ControlSocket::open(&joined.config.out, context.requests.clone())).flatten();
         Ok(Self {
             joined,
@@ -164,7 +163,7 @@ impl<'c> Session<'c> {
         loop {
             match self.rounds.advance() {
                 Ok(true) => {
-                    if self.joined.config.rounds == RoundMode::Master
+                    if self.joined.config.rounds.has_master()
                         && let Some(folder) = self.rounds.taken_over_in()
                         && let Some(requests) = self.requests.take()
                     {

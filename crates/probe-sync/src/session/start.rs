@@ -14,7 +14,7 @@ use probe_sync_time::{Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
 use crate::clock::{self, Feed, Pages};
-use crate::config::{RoundMode, TracerClockChoice};
+use crate::config::TracerClockChoice;
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::late::Turn;
 use crate::measure::prober::ProberSetup;
@@ -145,7 +145,7 @@ fn tell_successors(
     exchange: &mut Exchange<'_>,
     keeper: Option<&mut Keeper>,
 ) -> Result<Option<Present>, Error> {
-    if joined.config.rounds != RoundMode::Timed {
+    if !joined.config.rounds.all_solve() {
         return Ok(None);
     }
     let present = keeper.and_then(Keeper::for_successors);
@@ -169,11 +169,8 @@ fn tell_of_the_start(leads: bool, plan: &Plan, roster: &Roster) {
 
 /// Returns the decider of this rank, with the pace of `policy` if given.
 fn decider(joined: &Joined, leads: bool, policy: Option<Policy>) -> Option<Box<Decider>> {
-    let decides = match joined.config.rounds {
-        RoundMode::Master => leads,
-        RoundMode::Timed => true,
-        RoundMode::Local => false,
-    };
+    let mode = joined.config.rounds;
+    let decides = mode.all_solve() || (mode.has_master() && leads);
     let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, leads);
     decides.then(|| Box::new(Decider::new(joined, policy.unwrap_or_else(configured))))
 }
@@ -317,7 +314,7 @@ fn check_regions(config: &Config, context: &Context) -> Result<(), String> {
 /// Returns true if this rank is a potential successor of the master. Without rounds there is no
 /// master, and if the first lost rank ends the run there are no successors.
 fn may_stand_by(config: &Config, context: &Context) -> bool {
-    config.rounds != RoundMode::Local && config.successors > 0 && !context.ends_with_lost_rank
+    config.rounds.has_rounds() && config.successors > 0 && !context.ends_with_lost_rank
 }
 
 fn joined(config: Config, plan: Plan, session_key: SessionKey, roster: Roster, collective: &dyn Collective) -> Joined {
