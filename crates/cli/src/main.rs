@@ -212,7 +212,10 @@ fn measure(
     let (towards_root, ends_with_lost_rank) = (ranks.towards_root(), children.is_some());
     let context = probe_sync::Context { stop, towards_root, ends_with_lost_rank, ..Default::default() };
     let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();
-    let report = probe_sync::run(config, ranks.collective(), &context, &mut progress);
+    let report = match config {
+        Ok(config) => probe_sync::run(config, ranks.collective(), &context, &mut progress),
+        Err(error) => Err(probe_sync::Driver::refuse(error, ranks.collective(), &context)),
+    };
     progress.finish();
     let result = match report {
         // Before the ranks part: mpirun may kill a stopped job while they do.

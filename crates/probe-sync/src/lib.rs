@@ -13,7 +13,8 @@
 //! 8. `clock` — the global clock and what keeps it right;
 //! 9. `round` — the node's part, the exchange between ranks, the master's part, and the loop that
 //!    joins them;
-//! 10. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it
+//! 10. `session` — a run on a thread of its own ([`Session`]), step by step ([`Driver`]) and as a
+//!     function ([`run()`]). Beside it
 //!     `solve`: a run once more, from its files;
 //! 11. `regions` — several runs in one job, and one among their masters, put on one timeline by
 //!     `solve`.
@@ -59,6 +60,6 @@ pub use report::RunReport;
 pub use round::notes::Notes;
 pub use round::request::{PHASE_MAX, Request, Requests, Since, Ticket};
 pub use session::{
-    Context, FilesToRoot, Observer, Progress, Session, SessionBuilder, SessionHandle, Started, State, ask, run,
+    Context, Driver, FilesToRoot, Observer, Progress, Session, SessionBuilder, Started, State, ask, run,
 };
 pub use store::{MarkWriter, MarkedProcess, export, kept_successors, received, standing};

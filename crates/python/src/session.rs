@@ -1,6 +1,6 @@
 //! A run in parallel with a training loop, from Python.
 //!
-//! The thread of `probe_sync::SessionHandle` measures. Every wait is cut into slices (`waiting`),
+//! The thread of `probe_sync::Session` measures. Every wait is cut into slices (`waiting`),
 //! so a handle is borrowed only briefly and `stop` can take it. A failure is identified by the
 //! thread's own error, not by its text.
 //!
@@ -14,8 +14,8 @@ use std::time::Duration;
 use probe_sync::collective::{MAX_RANKS, UniqueId};
 use probe_sync::late::{LateLine, WaitLine};
 use probe_sync::{
-    Arrivals, Config, Error, FilesToRoot, GlobalClock, LateView, Progress, Request, RunReport, SessionBuilder,
-    SessionHandle, State,
+    Arrivals, Config, Error, FilesToRoot, GlobalClock, LateView, Progress, Request, RunReport, Session as OwnSession,
+    SessionBuilder, State,
 };
 use probe_sync_lines::Round;
 use pyo3::prelude::*;
@@ -51,7 +51,7 @@ struct Inner {
 
 #[derive(Debug)]
 enum Stage {
-    Running(Arc<SessionHandle>),
+    Running(Arc<OwnSession>),
     /// Its thread is about to end.
     Ending(Arc<Mutex<Receiver<Outcome>>>),
     Over(Outcome),
@@ -180,7 +180,7 @@ impl Session {
     /// `half_width_ns`.
     fn wait_until_bound(&self, py: Python<'_>, half_width_ns: u32, timeout: Option<f64>) -> PyResult<PyRound> {
         let what = format!("a bound of ±{half_width_ns} ns");
-        let attempt = |handle: &SessionHandle, slice| handle.wait_until_bound(half_width_ns, slice);
+        let attempt = |handle: &OwnSession, slice| handle.wait_until_bound(half_width_ns, slice);
         let found = self.wait(py, (&what, timeout), &attempt, &|_| None)?;
         Ok(PyRound::new(py, found))
     }
@@ -219,7 +219,7 @@ impl Session {
 
     /// Creates a file of marks of this process, once the ranks have met.
     fn marks(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Marks> {
-        let attempt = |handle: &SessionHandle, slice| handle.marks(slice);
+        let attempt = |handle: &OwnSession, slice| handle.marks(slice);
         self.wait(py, ("the meeting of the ranks", timeout), &attempt, &|_| None).map(Marks::new)
     }
 
@@ -304,7 +304,7 @@ impl Session {
 /// What a wait uses next.
 enum Borrowed<T> {
     /// The handle, for a slice.
-    Handle(Arc<SessionHandle>),
+    Handle(Arc<OwnSession>),
     /// The thread has ended by itself; its outcome is about to be known.
     Nothing,
     /// The result at the end.
@@ -318,7 +318,7 @@ impl Session {
         &self,
         py: Python<'_>,
         (what, timeout): (&str, Option<f64>),
-        attempt: &(dyn Fn(&SessionHandle, Duration) -> Result<T, Error> + Sync),
+        attempt: &(dyn Fn(&OwnSession, Duration) -> Result<T, Error> + Sync),
         at_end: &dyn Fn(Option<&Arc<Round>>) -> Option<T>,
     ) -> PyResult<T> {
         self.refuse_fork()?;
@@ -365,7 +365,7 @@ impl Session {
     }
 
     fn files_to_root(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<FilesToRoot> {
-        let attempt = |handle: &SessionHandle, slice| handle.files_to_root(slice);
+        let attempt = |handle: &OwnSession, slice| handle.files_to_root(slice);
         self.wait(py, ("the meeting of the ranks", timeout), &attempt, &|_| None)
     }
 
@@ -441,7 +441,7 @@ impl Inner {
 }
 
 /// Returns the handle, once the waits that borrow it for a slice have returned it.
-fn alone(mut handle: Arc<SessionHandle>) -> SessionHandle {
+fn alone(mut handle: Arc<OwnSession>) -> OwnSession {
     loop {
         match Arc::try_unwrap(handle) {
             Ok(handle) => return handle,

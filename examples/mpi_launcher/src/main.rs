@@ -20,7 +20,7 @@ use mpi::environment::Threading;
 use mpi::traits::{Communicator as _, CommunicatorCollectives as _};
 use probe_sync::mpi::MpiMessages;
 use probe_sync::report::SIGMAS_95;
-use probe_sync::{Config, Progress, Session, SessionHandle};
+use probe_sync::{Config, Progress, Session};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -110,7 +110,7 @@ fn processor_time() -> Duration {
 }
 
 /// How well this node's offset is known, 95 %.
-fn bound_ns(session: &SessionHandle) -> f64 {
+fn bound_ns(session: &Session) -> f64 {
     let Progress::Measuring(state) = session.progress() else { return f64::INFINITY };
     let round = session.round();
     let node = round.as_ref().and_then(|round| round.all_nodes.get(state.node.index()));

@@ -9,7 +9,7 @@ use mpi::ffi;
 use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{AsRaw as _, Communicator, CommunicatorCollectives as _};
 use probe_sync::mpi::MpiMessages;
-use probe_sync::{Config, Progress, Session, SessionHandle};
+use probe_sync::{Config, Progress, Session};
 
 use super::Case;
 
@@ -86,7 +86,7 @@ pub(crate) fn lets_go(world: &SimpleCommunicator, out: &Path) -> Result<(), Stri
 
 /// The others name the rank that finalises MPI with a session; that rank gets its session back
 /// here.
-pub(crate) fn until_finalise(world: &SimpleCommunicator, out: &Path) -> Result<Option<SessionHandle>, String> {
+pub(crate) fn until_finalise(world: &SimpleCommunicator, out: &Path) -> Result<Option<Session>, String> {
     let (rank, last) = (world.rank(), last(world));
     let session = start(world, out)?;
     until_measuring(world, &session)?;
@@ -100,7 +100,7 @@ pub(crate) fn until_finalise(world: &SimpleCommunicator, out: &Path) -> Result<O
 }
 
 /// MPI was finalised with this session: it fails, and calls MPI no more.
-pub(crate) fn after_finalise(session: &SessionHandle) -> Result<(), String> {
+pub(crate) fn after_finalise(session: &Session) -> Result<(), String> {
     let limit = Instant::now();
     loop {
         if let Err(error) = step(session) {
@@ -162,7 +162,7 @@ fn between_halves(world: &SimpleCommunicator) -> Result<Result<MpiMessages, prob
     }
 }
 
-fn start(world: &SimpleCommunicator, out: &Path) -> Result<SessionHandle, String> {
+fn start(world: &SimpleCommunicator, out: &Path) -> Result<Session, String> {
     let mut config = Config { out: out.to_owned(), ..Config::default() };
     let settings = [("window", "250ms"), ("inject_skew", "7"), ("round_timeout", ROUND_TIMEOUT)];
     for (key, value) in settings {
@@ -173,7 +173,7 @@ fn start(world: &SimpleCommunicator, out: &Path) -> Result<SessionHandle, String
 }
 
 /// The launcher's own loop, until every rank has seen a round.
-fn until_measuring(world: &SimpleCommunicator, session: &SessionHandle) -> Result<(), String> {
+fn until_measuring(world: &SimpleCommunicator, session: &Session) -> Result<(), String> {
     let limit = Instant::now();
     while all(world, rounds(session) > 0) < 1 {
         step(session)?;
@@ -184,7 +184,7 @@ fn until_measuring(world: &SimpleCommunicator, session: &SessionHandle) -> Resul
 
 /// The launcher's own loop, until the sessions of all ranks have failed; what this rank's said. Who
 /// steps no more looks at the state alone, and steps once the others are done.
-fn until_failed(world: &SimpleCommunicator, session: &SessionHandle, steps: bool) -> Result<String, String> {
+fn until_failed(world: &SimpleCommunicator, session: &Session, steps: bool) -> Result<String, String> {
     let (limit, mut failed) = (Instant::now(), None);
     while all(world, failed.is_some() || !steps) < 1 {
         if failed.is_none() && steps {
@@ -201,7 +201,7 @@ fn until_failed(world: &SimpleCommunicator, session: &SessionHandle, steps: bool
 }
 
 /// Moves the session on, on whichever thread it is.
-fn step(session: &SessionHandle) -> Result<(), String> {
+fn step(session: &Session) -> Result<(), String> {
     if session.needs_step() {
         return session.step(BUDGET).map_err(text);
     }
@@ -222,7 +222,7 @@ fn all(world: &SimpleCommunicator, holds: bool) -> i32 {
     holding
 }
 
-fn rounds(session: &SessionHandle) -> u64 {
+fn rounds(session: &Session) -> u64 {
     session.round().map_or(0, |round| round.round_id.0 + 1)
 }
 

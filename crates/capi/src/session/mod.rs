@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use probe_sync::collective::{MAX_RANKS, UniqueId};
-use probe_sync::{Arrivals, GlobalClock, Session, SessionBuilder, SessionHandle};
+use probe_sync::{Arrivals, GlobalClock, Session, SessionBuilder};
 
 pub use self::over::*;
 pub use self::seen::*;
@@ -43,7 +43,7 @@ pub struct ps_session {
 
 #[derive(Debug)]
 enum Stage {
-    Running(Box<SessionHandle>),
+    Running(Box<Session>),
     /// It was stopped, with the reason if it had failed.
     Stopped(Option<String>),
 }
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn ps_session_free(session: *mut ps_session) {
 
 impl ps_session {
     /// Calls `act` with a running session; otherwise returns why it cannot.
-    fn running<T>(&self, act: impl FnOnce(&SessionHandle) -> Result<T, Failure>) -> Result<T, Failure> {
+    fn running<T>(&self, act: impl FnOnce(&Session) -> Result<T, Failure>) -> Result<T, Failure> {
         match &*self.stage()? {
             Stage::Running(handle) => act(handle),
             Stage::Stopped(_) => Err(Failure::new(PS_ERROR_ENDED, STOPPED)),

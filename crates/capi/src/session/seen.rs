@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use probe_sync::{Error, Progress, SessionHandle};
+use probe_sync::{Error, Progress, Session};
 use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_lines::{NodeEstimate, Round};
 
@@ -202,7 +202,7 @@ impl ps_session {
         &self,
         what: &str,
         timeout_ms: u32,
-        attempt: impl Fn(&SessionHandle, Duration) -> Result<Option<T>, Error>,
+        attempt: impl Fn(&Session, Duration) -> Result<Option<T>, Error>,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + milliseconds(timeout_ms);
         loop {
@@ -255,13 +255,13 @@ fn estimate(node: &NodeEstimate, disturbed: bool) -> ps_node_estimate {
 }
 
 /// Returns the error for a session without a round.
-fn not_yet(handle: &SessionHandle) -> Failure {
+fn not_yet(handle: &Session) -> Failure {
     let text = "no round has been solved yet; call ps_session_wait_rounds() first";
     going_on(handle).err().unwrap_or_else(|| Failure::new(PS_ERROR_UNKNOWN, text))
 }
 
 /// Checks that further rounds may follow.
-fn going_on(handle: &SessionHandle) -> Result<(), Failure> {
+fn going_on(handle: &Session) -> Result<(), Failure> {
     match handle.progress() {
         Progress::Failed(reason) => Err(Failure::new(PS_ERROR_FAILED, reason)),
         Progress::Ended => Err(Failure::new(PS_ERROR_ENDED, "the run ended on its own; see the key duration")),

@@ -98,7 +98,10 @@ fn survey_of(
     // First, so that a rank that cannot take part is known, too.
     let states: Vec<HostState> = gather(collective, &HostState::own(), stop)?;
     let out = config.as_ref().map_or_else(|_| folder.join("out"), |config| config.out.clone());
-    let report: Option<RunReport> = probe_sync::run(config, collective, context, &mut Silent)?;
+    let report: Option<RunReport> = match config {
+        Ok(config) => probe_sync::run(config, collective, context, &mut Silent)?,
+        Err(error) => return Err(probe_sync::Driver::refuse(error, collective, context).into()),
+    };
     let edges: Vec<Vec<EdgeSeen>> = gather(collective, &last_fits(&out.join("windows"))?, stop)?;
     Ok(report.map(|report| Found { states, report, edges: edges.concat() }))
 }

@@ -18,7 +18,7 @@ use super::groups::MASTERS;
 use crate::clock::Timeline;
 use crate::config::TracerClockChoice;
 use crate::report::RunReport;
-use crate::session::{Context, Session};
+use crate::session::{Context, Driver};
 use crate::{Config, Error};
 
 /// The masters' run in progress.
@@ -99,7 +99,7 @@ fn rounds(
     begun: &Sender<()>,
     (standing, timeline): (&Standing, &Timeline),
 ) -> Result<Option<RunReport>, Error> {
-    let mut session = Session::start(Ok(config), group, context)?;
+    let mut session = Driver::start(config, group, context)?;
     // The region's thread waits for it.
     let _ = begun.send(());
     let own = session.state().node;

@@ -120,7 +120,7 @@ impl Regions {
     ) -> Result<Option<RunReport>, Error> {
         // Its messages count the ranks of the region from 0.
         let span = tracing::info_span!("region", name = self.region());
-        let result = span.in_scope(|| session::run(Ok(config), &mut self.own, context, observer));
+        let result = span.in_scope(|| session::run(config, &mut self.own, context, observer));
         if let Err(error) = &result
             && !matches!(error, Error::Refused { .. })
         {

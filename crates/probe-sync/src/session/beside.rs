@@ -11,8 +11,8 @@ use probe_sync_lines::{MARKS_FOLDER, Round, marks_file};
 use probe_sync_time::RunId;
 
 use super::by_launcher::{self, Steps};
+use super::driver::State;
 use super::files::FilesToRoot;
-use super::live::State;
 use super::reach::Floors;
 use crate::Error;
 use crate::clock::GlobalClock;
@@ -22,9 +22,9 @@ use crate::round::request::{Request, Requests, Ticket};
 use crate::store::{MarkWriter, MarkedProcess};
 
 /// A session that measures on a thread of its own. Dropping it asks the run to end, as
-/// [`SessionHandle::stop`] does, without waiting.
+/// [`Session::stop`] does, without waiting.
 #[derive(Debug)]
-pub struct SessionHandle {
+pub struct Session {
     /// Process of the thread; forked processes do not have it.
     pub(super) process: u32,
     /// The run's directory.
@@ -94,7 +94,7 @@ impl Seen {
     }
 }
 
-impl SessionHandle {
+impl Session {
     /// Returns the state of the session.
     pub fn progress(&self) -> Progress {
         if let Err(error) = self.in_own_process() {
@@ -309,7 +309,7 @@ impl SessionHandle {
     }
 }
 
-impl Drop for SessionHandle {
+impl Drop for Session {
     /// Lets the thread end by itself with the run, without waiting for it. If the launcher moves
     /// the messages, nothing will move them from now on, so the others are informed.
     fn drop(&mut self) {
@@ -431,14 +431,14 @@ mod tests {
         let one = Session::builder(config).join(id, 1, 2).start().expect("a thread");
         let handles = [zero, one];
         let first = handles[1].wait_until_bound(1_000_000, LONG).expect("a millisecond is soon known");
-        handles.iter().for_each(SessionHandle::pause);
+        handles.iter().for_each(Session::pause);
         let later = |seen: &Round| handles[1].next_round(Some(seen), LONG).expect("it goes on").expect("it");
         let mut round = later(&first);
         while round.all_nodes[1].reachable {
             round = later(&round);
         }
         let paused = handles[1].clock().now().expect("it was known");
-        handles.iter().for_each(SessionHandle::resume);
+        handles.iter().for_each(Session::resume);
         while !round.all_nodes[1].reachable {
             round = later(&round);
         }

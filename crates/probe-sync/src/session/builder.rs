@@ -1,7 +1,7 @@
 //! The configuration of a session on its own thread, and the work of that thread.
 //!
 //! Launchers link against it. [`Session::builder`] defines how the ranks meet; the thread of a
-//! [`SessionHandle`] owns the collective and proceeds from round to round, and every rank observes
+//! [`Session`] owns the collective and proceeds from round to round, and every rank observes
 //! the solved rounds. The thread blocks all signals, so that the launcher's own handlers run as
 //! before, and it never prints, ends the job or panics into it: a failure is a state.
 
@@ -13,10 +13,10 @@ use probe_sync_collective::{ByMessages, Collective, Deadline, InProcess, Meeting
 use probe_sync_sys::{TracerClock, process};
 use probe_sync_time::Duration;
 
-use super::beside::{Flags, PANICKED, Progress, SessionHandle, Shared};
+use super::beside::{Flags, PANICKED, Progress, Session, Shared};
 use super::by_launcher::{self, Steps};
 use super::context::Context;
-use super::live::Session;
+use super::driver::Driver;
 use crate::clock::GlobalClock;
 use crate::report::RunReport;
 use crate::store::{kept_successors, pairs_file};
@@ -50,7 +50,7 @@ impl Drop for Panics<'_> {
     }
 }
 
-impl Session<'_> {
+impl Session {
     /// Returns a builder for a session on a thread of its own: see [`SessionBuilder`].
     ///
     /// Two ranks, here in two threads; a launcher would transmit the id from rank 0 to the others
@@ -113,7 +113,7 @@ impl SessionBuilder {
 
     /// Uses the launcher's own messages, such as `probe_sync::mpi::MpiMessages`, instead of a
     /// meeting. If any thread may call the launcher's library, the session's thread does; otherwise
-    /// the launcher calls [`SessionHandle::step`] ([`SessionHandle::needs_step`]).
+    /// the launcher calls [`Session::step`] ([`Session::needs_step`]).
     #[must_use]
     pub fn over(self, messages: impl Messages + 'static) -> Self {
         let (group, steps) = by_launcher::group(Box::new(messages));
@@ -131,7 +131,7 @@ impl SessionBuilder {
     /// # Errors
     /// Returns an error if the configuration is unusable, or the system cannot provide a thread or
     /// memory. All other failures are reported as states of the session.
-    pub fn start(self) -> Result<SessionHandle, Error> {
+    pub fn start(self) -> Result<Session, Error> {
         let Self { config, tracer_clock, mut meets } = self;
         let config = match config {
             Ok(config) => config,
@@ -167,7 +167,7 @@ impl SessionBuilder {
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
         let (process, thread) = (std::process::id(), Some(thread));
-        Ok(SessionHandle { out, process, clock, shared, flags, sender, thread, steps })
+        Ok(Session { out, process, clock, shared, flags, sender, thread, steps })
     }
 
     /// Tells the others why this rank does not take part: over TCP when they meet, on a thread of
@@ -243,7 +243,7 @@ fn rounds(
     context: &Context,
     shared: &Shared,
 ) -> Result<Option<RunReport>, Error> {
-    let mut session = Session::start(config, collective, context)?;
+    let mut session = Driver::start_at(config, collective, context, None)?;
     let process = Some(session.marked_process());
     let (run, pairs) = session.run();
     shared.tell(|seen| {

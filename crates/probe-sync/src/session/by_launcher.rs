@@ -3,7 +3,7 @@
 //!
 //! If any thread may call the launcher's library (`MPI_THREAD_MULTIPLE`), the session's thread
 //! moves the messages and this module has nothing to do. Otherwise the launcher calls
-//! `SessionHandle::step` between its own calls, and messages move only there; probing continues all
+//! `Session::step` between its own calls, and messages move only there; probing continues all
 //! the time, in threads that never call the library.
 //!
 //! It does not end the launcher's job: a failure is a state, which is reported to the other ranks.

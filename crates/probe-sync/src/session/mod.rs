@@ -1,7 +1,8 @@
 //! A run as an object: start, the next round, its state, stop.
 //!
-//! Every rank has its [`Session`]; rank 0 is the root, which writes the shared files and gets the
-//! report. [`run()`](crate::run) is a thin wrapper around it.
+//! Every rank has its [`Driver`], which proceeds from round to round as its caller asks; a
+//! [`Session`] has one on a thread of its own, and [`run()`](crate::run) is a thin wrapper around
+//! one. Rank 0 is the root, which writes the shared files and gets the report.
 //!
 //! It does not choose the backend, handle signals, print or end the job: it returns errors, and the
 //! caller decides how to handle the other ranks.
@@ -11,8 +12,8 @@ mod builder;
 mod by_launcher;
 mod context;
 mod ctl;
+mod driver;
 mod files;
-mod live;
 mod reach;
 mod reconnect;
 mod recording;
@@ -21,11 +22,11 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use self::beside::{Progress, SessionHandle};
+pub use self::beside::{Progress, Session};
 pub use self::builder::SessionBuilder;
 pub use self::context::{Context, Observer, Started};
 pub(crate) use self::ctl::ControlSocket;
 pub use self::ctl::ask;
+pub use self::driver::{Driver, State};
 pub use self::files::FilesToRoot;
-pub use self::live::{Session, State};
 pub use self::run::run;

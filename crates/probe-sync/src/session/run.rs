@@ -3,7 +3,7 @@
 use probe_sync_collective::Collective;
 
 use super::context::{Context, Observer};
-use super::live::Session;
+use super::driver::Driver;
 use crate::report::RunReport;
 use crate::{Config, Error};
 
@@ -37,7 +37,7 @@ use crate::{Config, Error};
 /// config.set("duration", "200ms", "example")?;
 /// config.set("window", "100ms", "example")?;
 /// let mut alone = InProcess::group(1).remove(0);
-/// let report = run(Ok(config), &mut alone, &Context::default(), &mut Quiet)?;
+/// let report = run(config, &mut alone, &Context::default(), &mut Quiet)?;
 /// assert_eq!(report.expect("rank 0 has the report").rounds, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -46,12 +46,12 @@ use crate::{Config, Error};
 /// The first error; [`Error::Refused`] on all ranks. The results of rounds finished before are on
 /// disk.
 pub fn run(
-    config: Result<Config, Error>,
+    config: Config,
     collective: &mut dyn Collective,
     context: &Context,
     observer: &mut dyn Observer,
 ) -> Result<Option<RunReport>, Error> {
-    let mut session = Session::start(config, collective, context)?;
+    let mut session = Driver::start(config, collective, context)?;
     observer.joined();
     // Only the root has a latency.
     if session.latency().is_some() {

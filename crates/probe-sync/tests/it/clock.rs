@@ -6,13 +6,13 @@ use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync::clock::{Reading, Status};
 use probe_sync::collective::Meeting;
-use probe_sync::{Config, GlobalClock, Session, SessionHandle};
+use probe_sync::{Config, GlobalClock, Session};
 use probe_sync_sys::{BootClock, RawClock, SystemClock};
 use probe_sync_time::{Clock, Reference, System, Timestamp};
 
 const LONG: StdDuration = StdDuration::from_secs(60);
 
-fn sessions(out: &Path, ranks: usize, settings: &[(&str, &str)]) -> Vec<SessionHandle> {
+fn sessions(out: &Path, ranks: usize, settings: &[(&str, &str)]) -> Vec<Session> {
     let mut config = Config { out: out.join("out"), ..Config::default() };
     for (key, text) in [("window", "250ms"), ("tracer_clock", "none")].iter().chain(settings) {
         config.set(key, text, "test").expect("a key");
@@ -24,7 +24,7 @@ fn sessions(out: &Path, ranks: usize, settings: &[(&str, &str)]) -> Vec<SessionH
     std::iter::once(zero).chain(joined).map(|started| started.expect("a thread")).collect()
 }
 
-fn stop(sessions: Vec<SessionHandle>) {
+fn stop(sessions: Vec<Session>) {
     let ending: Vec<_> = sessions.into_iter().map(|session| std::thread::spawn(move || session.stop())).collect();
     ending.into_iter().for_each(|end| _ = end.join().expect("no panic").expect("in order"));
 }
@@ -61,7 +61,7 @@ fn every_clock_shows_the_reference_within_its_bounds() {
     for model in ["constant", "sinusoid"] {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let sessions = sessions(folder.path(), 3, &[("inject_skew", "11"), ("skew_model", model)]);
-        let clocks: Vec<_> = sessions.iter().map(SessionHandle::clock).collect();
+        let clocks: Vec<_> = sessions.iter().map(Session::clock).collect();
         clocks.iter().for_each(|clock| clock.wait_until_known(LONG).expect("soon"));
         check(&clocks, StdDuration::from_secs(3));
         assert!(clocks.iter().all(|clock| clock.status() == Status::Synchronised));
@@ -88,7 +88,7 @@ fn a_clock_by_the_time_stamp_counter_does_the_same_or_is_refused() {
             }
             continue;
         }
-        let mut clocks: Vec<_> = sessions.iter().map(SessionHandle::clock).collect();
+        let mut clocks: Vec<_> = sessions.iter().map(Session::clock).collect();
         clocks.iter().for_each(|clock| clock.wait_until_known(LONG).expect("soon"));
         let of_file = GlobalClock::open(&path).expect("it is kept");
         of_file.wait_until_known(LONG).expect("soon");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use probe_sync::collective::{Meeting, UniqueId};
 use probe_sync::late::{Late, LateEvent, LateLine, LateRecord, WaitLine};
-use probe_sync::{Config, Session, SessionHandle, Truth};
+use probe_sync::{Config, Session, Truth};
 use probe_sync_time::{NodeId, Timestamp};
 
 const RANKS: usize = 4;
@@ -99,7 +99,7 @@ fn rank() {
     session.stop().expect("in order");
 }
 
-fn session(rank: usize, out: &Path) -> SessionHandle {
+fn session(rank: usize, out: &Path) -> Session {
     let mut config = Config { out: out.to_owned(), ..Config::default() };
     for (key, text) in [("window", "1s"), ("inject_skew", "7"), ("skew_offset", "50ms")] {
         config.set(key, text, "test").expect("a key");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use probe_sync::collective::InProcess;
-use probe_sync::{Config, Context, Counter, Error, Observer, RunReport, Started, run};
+use probe_sync::{Config, Context, Counter, Driver, Error, Observer, RunReport, Started, run};
 use probe_sync_lines::Round;
 use probe_sync_time::{Duration, NodeId};
 
@@ -42,7 +42,10 @@ fn ranks(configs: Vec<Result<Config, Error>>, stop_after: Option<usize>) -> Vec<
     let spawn = |(config, mut collective): (Result<Config, Error>, InProcess)| {
         let context = Context { stop: Arc::clone(&stop), ..Context::default() };
         let stop_after = stop_after.map(|rounds| (rounds, Arc::clone(&stop)));
-        std::thread::spawn(move || run(config, &mut collective, &context, &mut Counting { rounds: 0, stop_after }))
+        std::thread::spawn(move || match config {
+            Ok(config) => run(config, &mut collective, &context, &mut Counting { rounds: 0, stop_after }),
+            Err(error) => Err(Driver::refuse(error, &mut collective, &context)),
+        })
     };
     let threads: Vec<_> = configs.into_iter().zip(group).map(spawn).collect();
     threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()

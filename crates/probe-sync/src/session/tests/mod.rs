@@ -14,7 +14,7 @@ use probe_sync_lines::NodeWindow;
 use probe_sync_sys::{MonotonicClock, TracerClock};
 use probe_sync_time::{Clock, Duration, Edge, NodeId, RoundId};
 
-use super::{Context, Session};
+use super::{Context, Driver};
 use crate::pace::{Pace, Policy};
 use crate::report::RunReport;
 use crate::{Config, Error};
@@ -35,19 +35,19 @@ fn sessions<T: Send + 'static>(
     size: usize,
     config: &Config,
     policy: Option<&Policy>,
-    work: fn(Session<'_>) -> Result<T, Error>,
+    work: fn(Driver<'_>) -> Result<T, Error>,
 ) -> Vec<Result<T, Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     let spawn = |mut collective: InProcess| {
         let context = Context { stop: Arc::clone(&stop), ..Context::default() };
         let (config, policy) = (config.clone(), policy.cloned());
-        std::thread::spawn(move || work(Session::start_at(Ok(config), &mut collective, &context, policy)?))
+        std::thread::spawn(move || work(Driver::start_at(Ok(config), &mut collective, &context, policy)?))
     };
     let threads: Vec<_> = InProcess::group(size).into_iter().map(spawn).collect();
     threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
 }
 
-fn to_the_end(mut session: Session<'_>) -> Result<Option<RunReport>, Error> {
+fn to_the_end(mut session: Driver<'_>) -> Result<Option<RunReport>, Error> {
     while session.next_round()?.is_some() {}
     session.stop()
 }
@@ -115,7 +115,7 @@ fn a_context_serves_a_second_session() {
     for run in 0..2 {
         let config = Config { duration: None, window: Some(Duration::from_ms(200)), ..config(directory.path()) };
         let mut alone = InProcess::group(1).remove(0);
-        let mut session = Session::start(Ok(config), &mut alone, &context).expect("a run");
+        let mut session = Driver::start(config, &mut alone, &context).expect("a run");
         assert!(session.next_round().expect("a round").is_some(), "session {run} ended at once");
         let report = session.stop().expect("a run").expect("the root's report");
         assert!(!report.interrupted && report.rounds >= 1, "{report:?}");
@@ -174,7 +174,7 @@ fn nodes_take_pairs_at_periods_of_their_own_and_of_clocks_that_are_handed_in() {
         let clock =
             || TracerClock::of_callback("profiler", move || Ok(MonotonicClock.now().as_ns())).expect("it reads");
         let context = Context { tracer_clock: (rank == 1).then(clock), ..Context::default() };
-        std::thread::spawn(move || to_the_end(Session::start(Ok(config), &mut collective, &context)?))
+        std::thread::spawn(move || to_the_end(Driver::start(config, &mut collective, &context)?))
     };
     let threads: Vec<_> = (0..).zip(InProcess::group(2)).map(spawn).collect();
     for thread in threads {

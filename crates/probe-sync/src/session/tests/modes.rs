@@ -10,7 +10,7 @@ use probe_sync_collective::{Collective, InProcess, Led};
 use probe_sync_lines::{NodeWindow, Round};
 use probe_sync_time::{Duration, NodeId, RoundId, Timestamp};
 
-use super::super::{Context, Session};
+use super::super::{Context, Driver};
 use crate::report::RunReport;
 use crate::round::request::{Request, Requests};
 use crate::{Config, Error};
@@ -56,7 +56,7 @@ pub(super) fn start_over<C: Collective + Send + 'static>(
         let (config, requests, (sender, rounds)) = (config.clone(), Requests::default(), channel());
         let context = Context { requests: requests.clone(), ..Context::default() };
         let thread = std::thread::spawn(move || {
-            let mut session = Session::start(Ok(config), &mut collective, &context)?;
+            let mut session = Driver::start(config, &mut collective, &context)?;
             while let Some(round) = session.next_round()? {
                 // Nobody may look any more.
                 let _ = sender.send(round.clone());

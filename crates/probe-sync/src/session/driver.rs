@@ -33,17 +33,17 @@ use crate::{Config, Error};
 ///
 /// ```
 /// use probe_sync::collective::InProcess;
-/// use probe_sync::{Config, Context, Error, RunReport, Session};
+/// use probe_sync::{Config, Context, Driver, Error, RunReport};
 ///
 /// fn rank(mut collective: InProcess, config: Config) -> Result<Option<RunReport>, Error> {
 ///     let context = Context::default();
-///     let mut session = Session::start(Ok(config), &mut collective, &context)?;
-///     while let Some(round) = session.next_round()? {
+///     let mut driver = Driver::start(config, &mut collective, &context)?;
+///     while let Some(round) = driver.next_round()? {
 ///         // This clock minus the reference clock: subtract it from a time on node 1 to get a time on node 0.
 ///         let offset_ns = round.all_nodes[1].offset_ns;
 ///         assert!(offset_ns.abs() < 20e6, "drawn within ±10 ms, then drifting by at most 50 ppm");
 ///     }
-///     session.stop()
+///     driver.stop()
 /// }
 ///
 /// let directory = tempfile::tempdir()?;
@@ -64,7 +64,7 @@ use crate::{Config, Error};
 /// assert!(reports.next().expect("rank 1")?.is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Session<'c> {
+pub struct Driver<'c> {
     joined: Arc<Joined>,
     rounds: Rounds<'c>,
     rank: Rank,
@@ -80,7 +80,7 @@ pub struct Session<'c> {
     _recording: Option<probe_sync_record::Session>,
 }
 
-/// State of a session.
+/// State of a run on one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// This rank.
@@ -100,23 +100,26 @@ pub struct State {
     pub away: Vec<Rank>,
 }
 
-impl<'c> Session<'c> {
-    /// Meets the other ranks and begins to measure.
-    ///
-    /// A rank whose configuration is unusable passes its error: it still takes part in the
-    /// handshake, so that all ranks end with the same one.
+impl<'c> Driver<'c> {
+    /// Meets the other ranks and begins to measure. A rank whose configuration is unusable calls
+    /// [`Self::refuse`] instead.
     ///
     /// # Errors
     /// The first error; [`Error::Refused`] on all ranks.
-    pub fn start(
-        config: Result<Config, Error>,
-        collective: &'c mut dyn Collective,
-        context: &Context,
-    ) -> Result<Self, Error> {
-        Self::start_at(config, collective, context, None)
+    pub fn start(config: Config, collective: &'c mut dyn Collective, context: &Context) -> Result<Self, Error> {
+        Self::start_at(Ok(config), collective, context, None)
     }
 
-    /// Starts like [`Self::start`], with the pace of `policy` if given.
+    /// Meets the other ranks only to tell them why this one cannot take part, so that all end with
+    /// the same error, which is returned.
+    pub fn refuse(reason: Error, collective: &'c mut dyn Collective, context: &Context) -> Error {
+        match Self::start_at(Err(reason), collective, context, None) {
+            Ok(_) => unreachable!("without a configuration no run begins"),
+            Err(error) => error,
+        }
+    }
+
+    /// Starts with a configuration, refuses with an error; with the pace of `policy` if given.
     pub(super) fn start_at(
         config: Result<Config, Error>,
         collective: &'c mut dyn Collective,
