@@ -53,7 +53,7 @@ pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 ///
 /// ```
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
-/// use probe_sync_estimate::smoother::{SmootherRound, SmootherOptions, smooth_run};
+/// use probe_sync_estimate::smoother::{SmootherOptions, SmootherRound, smooth_run};
 /// # use probe_sync_lines::EdgeFit;
 /// # use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
 /// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeFit {
@@ -85,9 +85,9 @@ pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 ///     let input = GraphInput { nodes: 2, reference: NodeId(0), reference_midpoint, edges: &edges };
 ///     rounds.push((reference_midpoint, solve(&input, &GraphOptions::default())?, edges));
 /// }
-/// let views: Vec<Round<'_>> = (0..)
+/// let views: Vec<SmootherRound<'_>> = (0..)
 ///     .zip(&rounds)
-///     .map(|(id, (at, solution, edges))| Round::solved(RoundId(id), *at, edges, solution, &[]))
+///     .map(|(id, (at, solution, edges))| SmootherRound::solved(RoundId(id), *at, edges, solution, &[]))
 ///     .collect();
 ///
 /// let smoothed = smooth_run(2, &views, &[], &SmootherOptions::default());
