@@ -1,8 +1,9 @@
 //! Progress of commands that read traces: how much they have read so far.
 //!
 //! How often a file is read depends on its format and on what is asked for, so the share of the work
-//! that is done is not known.
+//! that is done is not known. The size of the traces next to what was read gives the scale.
 
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,14 +17,17 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Begins for `what`, which is going to read traces.
-    pub fn begin(what: &'static str) -> Self {
+    /// Begins for `what`, which is going to read these traces.
+    pub fn begin(what: &'static str, traces: &[PathBuf]) -> Self {
         let begun = read_by_process();
+        let size =
+            traces.iter().filter_map(|trace| std::fs::metadata(trace).ok()).map(|facts| facts.len()).sum::<u64>();
+        let size = Some(size).filter(|size| *size > 0);
         let (end, ended) = channel();
         let watch = move || {
             let work = Work::begin(what);
             while ended.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
-                work.read(read_by_process().saturating_sub(begun));
+                work.read(read_by_process().saturating_sub(begun), size);
             }
         };
         // Without a thread to watch nothing is shown, and the work goes on.

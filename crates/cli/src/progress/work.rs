@@ -41,9 +41,11 @@ impl Work {
         });
     }
 
-    /// Reports that this many bytes have been read.
-    pub fn read(&self, bytes: u64) {
-        let what = format!("{}: {} read", self.what, DecimalBytes(bytes));
+    /// Reports that this many bytes have been read, of traces of this size, if it is known; they are
+    /// read once or more often.
+    pub fn read(&self, bytes: u64, of: Option<u64>) {
+        let of = of.map_or_else(String::new, |size| format!(" of traces of {}", DecimalBytes(size)));
+        let what = format!("{}: {} read{of}", self.what, DecimalBytes(bytes));
         self.show("{msg} after {elapsed}", 0, &what, |elapsed| format!("{what} after {}", seconds(elapsed)));
     }
 
