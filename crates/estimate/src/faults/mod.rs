@@ -3,9 +3,10 @@
 //!
 //! This runs after `graph` has solved a round, before the smoother and the files. `graph` keeps a
 //! fault from affecting other nodes within its round; [`Watch`] compares the round with earlier
-//! ones. Its [`Findings`] contains the events for people ([`Fault`]), the clocks that do not
-//! continue ([`Break`]) and the edges and rounds without information for the smoother, and, for
-//! every consumer, the nodes whose estimate of this round must not be used.
+//! ones. Its [`Findings`] contains the events for people ([`Fault`](probe_sync_lines::Fault)), the
+//! clocks that do not continue ([`ClockBreak`](probe_sync_lines::ClockBreak)) and the edges and
+//! rounds without information for the smoother, and, for every consumer, the nodes whose estimate
+//! of this round must not be used.
 //!
 //! How faults are told apart (innovation: measured minus predicted from the rounds before):
 //! 1. a window that no straight line explains, on most edges of a node: its clock stepped within
