@@ -32,7 +32,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
         let request = as_they_are(request(&arguments.input, &paths)?, &arguments.as_they_are);
-        let progress = Reading::begin("convert", &request.traces);
+        let progress = Reading::begin("convert", &request);
         let calibrated = calibrate_for(&request, arguments.json)?;
         let converted = convert(&calibrated, &outputs, &settings)?;
         drop(progress);

@@ -33,7 +33,7 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let settings = arguments.steps.settings()?;
     let files: Vec<_> = outputs.iter().filter(|path| !is_stdout(path)).map(|path| path.to_path_buf()).collect();
     let request = request(&arguments.input, &files)?;
-    let progress = Reading::begin("stragglers", &request.traces);
+    let progress = Reading::begin("stragglers", &request);
     let calibrated = crate::traces::calibrated(&request)?;
     calibrated.refuse_overwriting(&files)?;
     let text_of_offsets = calibrated.collectives.as_ref().map(probe_sync_alignment::CollectiveOffsets::text);

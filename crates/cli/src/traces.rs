@@ -28,7 +28,7 @@ use crate::trace_table::TraceTable;
 /// [`run_check`], and nothing is written if causality is violated.
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, &[])?;
-    let _progress = Reading::begin("align", &request.traces);
+    let _progress = Reading::begin("align", &request);
     let calibrated = calibrate_for(&request, arguments.json)?;
     let AlignArgs { annotate, embed_snapshots, repair, .. } = *arguments;
     let settings = AlignSettings { annotate, embed_snapshots, repair };
@@ -70,7 +70,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let track = || Arc::new(LateTrack { steps: step_names.clone() }) as Arc<dyn AddedTrack>;
     let track = arguments.mark_late.then(track);
     let filter = arguments.filter.settings(step_names)?;
-    let _progress = Reading::begin("merge", &request.traces);
+    let _progress = Reading::begin("merge", &request);
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
@@ -128,7 +128,7 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
         refuse_trace(path, "--json")?;
     }
     let request = request(&arguments.input, &[])?;
-    let _progress = Reading::begin("check", &request.traces);
+    let _progress = Reading::begin("check", &request);
     let calibrated = calibrate_for(&request, on_stdout)?;
     let verdict = check(&calibrated);
     match &arguments.json {

@@ -2,7 +2,7 @@
 //!
 //! | file | line |
 //! |---|---|
-//! | `windows.jsonl` | [`NodeWindow`]: what a node measured in a window |
+//! | `windows/*.jsonl` | [`NodeWindow`]: what a node measured in a window |
 //! | `global_windows.jsonl` | [`Round`]: a solved round, with its [`Fault`]s and [`Decision`] |
 //! | `offsets.jsonl`, `offsets.smoothed.jsonl` | [`OffsetsHeader`], then [`OffsetRecord`]: a node's offset |
 //! | `marks/*` | [`MarksHeader`], then [`MarkRecord`]: ties a trace to its node's clock |

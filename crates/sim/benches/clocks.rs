@@ -13,6 +13,7 @@ use probe_sync_sim::accuracy::quantile;
 use probe_sync_sim::swinging::{self, Outside, SIGMAS, SLACK_NS, Stated, SwingingOutcome, WINDOWS_S};
 use probe_sync_sim::warming::{WarmingCell, WarmingOutcome};
 use probe_sync_sim::{Error, Scenario, warming};
+use probe_sync_time::StampSource;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
@@ -36,6 +37,61 @@ fn main() -> ExitCode {
 
 /// Errors of every node every 250 ms, and whether the stated intervals hold.
 fn print_warming(seeds: u64) -> Result<(), Error> {
+    print_warming_head(seeds);
+    let (mut held, mut count, mut missing) = (0, 0, 0);
+    let (mut demands, mut others) = (Vec::new(), Vec::new());
+    for cell in WarmingCell::ALL {
+        let mut outcome = WarmingOutcome::default();
+        of_seeds(seeds, |seed| warming::run(&cell, seed)).iter().for_each(|run| outcome.add(run));
+        let [lines, joined, live] = [&outcome.lines, &outcome.joined, &outcome.live].map(|pool| pool.summary());
+        missing += lines.missing;
+        let limit_ns = if cell.stamps == StampSource::Hardware { 35.0 } else { 100.0 };
+        let within = lines.p99_ns <= limit_ns;
+        demands.push((within, format!("{}: p99 {:.1} ns, at most {limit_ns} ns", cell.name(), lines.p99_ns)));
+        let (Some(stated), Some(hard), Some(stated_live)) = (lines.interval, lines.hard, live.interval) else {
+            println!("{:8} no intervals", cell.name());
+            continue;
+        };
+        (held, count) = (held + stated.held, count + stated.count);
+        let z = &outcome.asymmetry_z;
+        println!(
+            "{:8} {:7.1} {:7.1} {:7.1} {:7.1} {:7.1} {:6.1}% {:6.2} {:>12} {:7} {:5.2} {:5.2} {:7.1} {:7.1} {:7.1} {:7.1} {:6.1}% {:5.1} {:5} {:6}",
+            cell.name(),
+            lines.p50_ns,
+            lines.p99_ns,
+            p99(outcome.floor_ns),
+            lines.max_ns,
+            stated.half_width_ns,
+            100.0 * stated.share(),
+            stated.half_width_per_rms,
+            format!("{}/{}", hard.count - hard.held, hard.count),
+            lines.missing,
+            (z.iter().map(|z| z * z).sum::<f64>() / z.len() as f64).sqrt(),
+            z.iter().copied().fold(0.0, f64::max),
+            joined.p50_ns,
+            joined.p99_ns,
+            live.p50_ns,
+            live.p99_ns,
+            100.0 * stated_live.share(),
+            outcome.hole_s,
+            outcome.rate_changes,
+            outcome.others.len(),
+        );
+        others.extend(outcome.others);
+    }
+    let share = held as f64 / count.max(1) as f64;
+    let within = (0.93..=0.97).contains(&share);
+    demands.push((within, format!("95 % intervals cover {:.1} % in all cells, 93 to 97 %", 100.0 * share)));
+    let first = others.first().map_or_else(String::new, |first| format!(", first: {first}"));
+    demands.push((others.is_empty(), format!("{} faults but changes of rate{first}", others.len())));
+    demands.push((missing == 0, format!("{missing} lines missing")));
+    for (reached, demand) in demands {
+        println!("{}: {demand}", if reached { "reached" } else { "NOT reached" });
+    }
+    Ok(())
+}
+
+fn print_warming_head(seeds: u64) {
     println!(
         "{seeds} seeds; |error| of every node every 250 ms, ns; floor: p99 if everything but the asymmetry were known; joined: the \
          windows' estimates with linear interpolation;\nz: mean error of a node over the run relative to its stated asymmetry, RMS and \
@@ -64,45 +120,6 @@ fn print_warming(seeds: u64) -> Result<(), Error> {
         "rates",
         "others"
     );
-    let (mut held, mut count) = (0, 0);
-    for cell in WarmingCell::ALL {
-        let mut outcome = WarmingOutcome::default();
-        of_seeds(seeds, |seed| warming::run(&cell, seed)).iter().for_each(|run| outcome.add(run));
-        let [lines, joined, live] = [&outcome.lines, &outcome.joined, &outcome.live].map(|pool| pool.summary());
-        let (Some(stated), Some(hard), Some(stated_live)) = (lines.interval, lines.hard, live.interval) else {
-            continue;
-        };
-        (held, count) = (held + stated.held, count + stated.count);
-        let z = &outcome.asymmetry_z;
-        println!(
-            "{:8} {:7.1} {:7.1} {:7.1} {:7.1} {:7.1} {:6.1}% {:6.2} {:>12} {:7} {:5.2} {:5.2} {:7.1} {:7.1} {:7.1} {:7.1} {:6.1}% {:5.1} {:5} {:6}",
-            cell.name(),
-            lines.p50_ns,
-            lines.p99_ns,
-            p99(outcome.floor_ns),
-            lines.max_ns,
-            stated.half_width_ns,
-            100.0 * stated.share(),
-            stated.half_width_per_rms,
-            format!("{}/{}", hard.count - hard.held, hard.count),
-            lines.missing,
-            (z.iter().map(|z| z * z).sum::<f64>() / z.len() as f64).sqrt(),
-            z.iter().copied().fold(0.0, f64::max),
-            joined.p50_ns,
-            joined.p99_ns,
-            live.p50_ns,
-            live.p99_ns,
-            100.0 * stated_live.share(),
-            outcome.hole_s,
-            outcome.rate_changes,
-            outcome.others.len(),
-        );
-    }
-    println!(
-        "95 % intervals cover {:.1} % in all cells (required: 93 to 97 %)",
-        100.0 * f64::from(held as u32) / count as f64
-    );
-    Ok(())
 }
 
 /// False reports, and estimates that are further from the truth than they claim.

@@ -3,10 +3,11 @@
 //! How often a file is read depends on its format and on what is asked for, so the share of the work
 //! that is done is not known. The size of the traces next to what was read gives the scale.
 
-use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use probe_sync_alignment::{Request, folders};
 
 use super::work::Work;
 
@@ -17,15 +18,13 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Begins for `what`, which is going to read these traces.
-    pub fn begin(what: &'static str, traces: &[PathBuf]) -> Self {
-        let begun = read_by_process();
-        let size =
-            traces.iter().filter_map(|trace| std::fs::metadata(trace).ok()).map(|facts| facts.len()).sum::<u64>();
-        let size = Some(size).filter(|size| *size > 0);
+    /// Begins for `what`, which is going to read the traces of this request.
+    pub fn begin(what: &'static str, request: &Request) -> Self {
+        let (begun, request) = (read_by_process(), request.clone());
         let (end, ended) = channel();
         let watch = move || {
             let work = Work::begin(what);
+            let size = size_of(&request);
             while ended.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
                 work.read(read_by_process().saturating_sub(begun), size);
             }
@@ -34,6 +33,13 @@ impl Reading {
         let thread = std::thread::Builder::new().name("progress".into()).spawn(watch).ok();
         Self { end: Some(end), thread }
     }
+}
+
+/// Bytes of all traces of a request, also of those in its folders; `None` if there are none.
+fn size_of(request: &Request) -> Option<u64> {
+    let paths = folders::of_request(request).ok()?.paths;
+    let size = paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|facts| facts.len()).sum();
+    Some(size).filter(|size| *size > 0)
 }
 
 /// Bytes that this process has read from anything (proc_pid_io(5), `rchar`); 0 if the system does
@@ -55,3 +61,19 @@ impl Drop for Reading {
 }
 
 const AGAIN: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_folder_is_that_of_its_traces() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let trace = folder.path().join("rank0.json");
+        std::fs::write(&trace, r#"{"schemaVersion": 1, "traceEvents": []}"#).expect("writable");
+        let of = |path: &std::path::Path| size_of(&Request { traces: vec![path.to_owned()], ..Request::default() });
+        assert_eq!(of(folder.path()), Some(39));
+        assert_eq!(of(&trace), Some(39));
+        assert_eq!(of(&folder.path().join("nothing")), None);
+    }
+}

@@ -330,7 +330,7 @@ fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     [&[tag << 3 | 2][..], &length, body].concat()
 }
 
-/// `NodeWindow` of the documents.
+/// `NodeWindowData` of the documents.
 fn node_message(node: usize, round: i64) -> Vec<u8> {
     let (start, end, fits) = window(node, round);
     let edge = |(dst, alpha, beta): &Fit| {
@@ -361,7 +361,7 @@ fn the_documents_messages_are_read_or_refused() {
     };
     let node = one("node1.pb", &node_message(0, 3));
     judge(&solve(folder.path(), &["--windows", text(&node)]).0, 1_000.0);
-    // As our own NodeWindow begins: a node, a round, times in 8 bytes.
+    // As our own `NodeWindowData` begins: a node, a round, times in 8 bytes.
     let own = [number(1, 1), number(2, 3), number(3, 3), double(4, 1.0), double(5, 1.0)].concat();
     for (bytes, expected) in [
         ([node_message(0, 3), node_message(0, 4)].concat(), "occurs twice; give one message per file"),

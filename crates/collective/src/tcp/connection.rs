@@ -352,7 +352,7 @@ impl Connection {
     }
 
     /// Tells the peer that nothing more follows.
-    pub(super) fn say_no_more(&self) {
+    fn say_no_more(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let _ = self.local.stream.as_ref().map(|local| SockRef::from(local).shutdown(std::net::Shutdown::Write));
     }

@@ -489,8 +489,8 @@ const OPERATION: &str = "rendezvous";
 const ADDRESSES_MAX: usize = 16;
 
 /// First pause between attempts to connect, doubled each time.
-pub(super) const RETRY_FIRST: Duration = Duration::from_millis(10);
-pub(super) const RETRY_LAST: Duration = Duration::from_millis(200);
+const RETRY_FIRST: Duration = Duration::from_millis(10);
+const RETRY_LAST: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {

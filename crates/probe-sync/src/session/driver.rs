@@ -76,7 +76,7 @@ pub struct Driver<'c> {
     requests: Option<Requests>,
     /// How this rank returns when its connection breaks; `None` if it does not.
     returning: Option<Returning>,
-    /// This rank's recording of itself, until the session ends.
+    /// This rank's recording of itself, until the run ends.
     _recording: Option<probe_sync_record::Session>,
 }
 
@@ -203,7 +203,7 @@ impl<'c> Driver<'c> {
         self.rounds.latency()
     }
 
-    /// Returns the state of the session.
+    /// Returns the state of the run on this rank.
     pub fn state(&self) -> State {
         let Joined { plan, roster, .. } = &*self.joined;
         State {
@@ -249,7 +249,7 @@ impl<'c> Driver<'c> {
 
     /// Ends the run and returns the report at the root. Rounds in progress end on all ranks with
     /// the current window. The context's stop flag is unchanged, so that the same context can serve
-    /// the next session. A session that has returned an error has no report.
+    /// the next run. A driver that has returned an error has no report.
     ///
     /// # Errors
     /// The first error. At the root, `report.json` covers the finished rounds.
