@@ -73,7 +73,7 @@ class Lateness(Folder):
         for rank in range(RANKS):
             text, late = json.loads((self.folder / f"rank{rank}.json").read_text())
             self.assertEqual([who for who, _ in late], [1])
-            self.assertRegex(text, r"^late: rank 1 on \S+: \d+ of \d+ operations of grads, by \d+\.\d ms ± ")
+            self.assertRegex(text, r"^late: rank 1 on \S+: \d+ of \d+ operations of grads, by \d+\.\d [mµ]s ± ")
         lines = [json.loads(line) for line in pathlib.Path(self.folder / "out/late.jsonl").read_text().splitlines()]
         self.assertEqual([(line["schema"], line["event"], line["late"]["rank"]) for line in lines if "late" in line][:1], [(1, "begun", 1)])
 
