@@ -22,6 +22,7 @@ from pathlib import Path
 ENDINGS = (".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz", ".db", ".rpd")
 NO_TRACES = ("truth.json", "clock_", "config", "run.json")
 LIMIT_S = 300
+PROGRESS = re.compile(rb"(?m)^\S+ +INFO .* after \d.*\n")
 PASSING = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+Z|\bin \d+(\.\d+)? (s|ms|min)\b")
 
 
@@ -72,8 +73,8 @@ def run(binary, command, folder):
 
 
 def plain(said, folder):
-    """Returns what a command said, without the folder's name and without times of day and durations."""
-    return PASSING.sub(b"TIME", said.replace(str(folder).encode(), b"."))
+    """Returns what a command said, without the folder's name, progress, times of day and durations."""
+    return PASSING.sub(b"TIME", PROGRESS.sub(b"", said.replace(str(folder).encode(), b".")))
 
 
 def files_of(folder):
