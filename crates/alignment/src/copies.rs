@@ -4,14 +4,15 @@
 //! JAX writes `HOST.xplane.pb` and, next to it, `HOST.trace.json.gz` and optionally
 //! `perfetto_trace.json.gz`: the same events, with times since the session's start and no host, so
 //! that no clock fits them. Files of the same name whose unpacked contents are equal are copies,
-//! whatever directory they are in. Length and checksum decide; a packed file has both at its end.
-//! It does not compare events.
+//! whatever directory they are in. Length and checksum of the unpacked data decide; where those at
+//! the end of packed files differ, nothing is unpacked. It does not compare events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use flate2::read::MultiGzDecoder;
 use probe_sync_formats::gzip;
 use probe_sync_formats::words::joined;
 
@@ -59,10 +60,13 @@ fn of_session(path: &Path, all: &BTreeSet<PathBuf>) -> Option<PathBuf> {
 
 /// What distinguishes contents.
 struct Content {
-    /// Size of the unpacked data, modulo 2^32, as gzip states it.
+    /// Size of the unpacked data, modulo 2^32. The end of a packed file states that of its last
+    /// member, and a file may have several.
     length: u32,
-    /// Checksum of the unpacked data; `None` if it has not been needed so far.
-    checksum: Option<u32>,
+    /// Checksum that the end of a packed file states, of its last member as well.
+    stated: Option<u32>,
+    /// Size and checksum of all unpacked data, once they were needed.
+    whole: Option<(u64, u32)>,
 }
 
 /// An earlier file of the same name and content.
@@ -70,10 +74,9 @@ fn equal(path: &Path, alike: &mut BTreeMap<String, Vec<(PathBuf, Content)>>) -> 
     let name = plain_name(path).filter(|name| name.ends_with(".json") || name.ends_with(".xplane.pb"))?;
     // A file that cannot be read is refused later, with its name.
     let mut content = Content::look(path)?;
-    let (known, length) = (alike.entry(name).or_default(), content.length);
-    for (other, of_other) in known.iter_mut().filter(|(_, of_other)| of_other.length == length) {
-        let checksums = [of_other.checksum(other), content.checksum(path)];
-        if checksums[0].is_some() && checksums[0] == checksums[1] {
+    let known = alike.entry(name).or_default();
+    for (other, of_other) in known.iter_mut() {
+        if content.may_equal(of_other) && content.whole(path).is_some_and(|own| of_other.whole(other) == Some(own)) {
             return Some(other.clone());
         }
     }
@@ -86,27 +89,39 @@ impl Content {
         let mut file = File::open(path).ok()?;
         if !gzip::is_packed(&gzip::head(&mut file, 2).ok()?) {
             let length = file.metadata().ok()?.len();
-            return Some(Content { length: length as u32, checksum: None });
+            return Some(Content { length: length as u32, stated: None, whole: None });
         }
         let mut end = [0; 8];
         file.seek(SeekFrom::End(-8)).ok()?;
         file.read_exact(&mut end).ok()?;
         let [checksum, length] = [0, 4].map(|at| u32::from_le_bytes([end[at], end[at + 1], end[at + 2], end[at + 3]]));
-        Some(Content { length, checksum: Some(checksum) })
+        Some(Content { length, stated: Some(checksum), whole: None })
     }
 
-    fn checksum(&mut self, path: &Path) -> Option<u32> {
-        if self.checksum.is_none() {
-            let (mut file, mut checksum, mut buffer) = (File::open(path).ok()?, flate2::Crc::new(), vec![0; 1 << 16]);
+    /// Returns false where the sizes and checksums that cost nothing already differ.
+    fn may_equal(&self, other: &Self) -> bool {
+        self.length == other.length && self.stated.zip(other.stated).is_none_or(|(own, other)| own == other)
+    }
+
+    /// Returns size and checksum of all unpacked data; `None` if the file cannot be read.
+    fn whole(&mut self, path: &Path) -> Option<(u64, u32)> {
+        if self.whole.is_none() {
+            let file = File::open(path).ok()?;
+            let packed = self.stated.is_some();
+            let mut data: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+            let (mut length, mut checksum, mut buffer) = (0, flate2::Crc::new(), vec![0; 1 << 16]);
             loop {
-                match file.read(&mut buffer).ok()? {
+                match data.read(&mut buffer).ok()? {
                     0 => break,
-                    count => checksum.update(&buffer[..count]),
+                    count => {
+                        length += count as u64;
+                        checksum.update(&buffer[..count]);
+                    }
                 }
             }
-            self.checksum = Some(checksum.sum());
+            self.whole = Some((length, checksum.sum()));
         }
-        self.checksum
+        self.whole
     }
 }
 
@@ -176,6 +191,22 @@ mod tests {
             ("=later/rank1.json", b"{\"rank\":2}"),
             ("=a/other.json", b"{\"rank\":1}"),
         ]);
+    }
+
+    /// bgzip and pigz write several members, of which the last may be empty.
+    #[test]
+    fn packed_files_with_equal_last_members_are_no_copies() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let trace = |rank: &str, content: &[u8]| {
+            let path = folder.path().join(rank).join("trace.json.gz");
+            std::fs::create_dir(folder.path().join(rank)).expect("a folder");
+            std::fs::write(&path, [packed(content), packed(b"")].concat()).expect("a file");
+            path
+        };
+        let ranks = [trace("0", b"{\"rank\":0}"), trace("1", b"{\"rank\":1}"), trace("2", b"{\"rank\":0}")];
+        let mut paths = ranks.to_vec();
+        assert!(take_off(&mut paths).is_some_and(|note| note.contains("skipped 1 file")));
+        assert_eq!(paths, ranks[..2]);
     }
 
     #[test]

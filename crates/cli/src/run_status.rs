@@ -72,7 +72,7 @@ fn rendered(found: &Standing, all: bool) -> String {
         }
         let left = found.nodes.len().saturating_sub(1 + nodes.len());
         if left > 0 {
-            text += &format!("{left} nodes with smaller uncertainty: --all\n");
+            text += &format!("{} with smaller uncertainty: --all\n", counted(left, "node"));
         }
     }
     text

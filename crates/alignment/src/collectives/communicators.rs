@@ -358,9 +358,13 @@ impl Job {
         if places.len() < members.len() || members.len() < 2 {
             return None;
         }
+        // A file may state any number, and each member would have a list of as many ranks.
+        if size.unwrap_or(self.size) > RANKS_MAX {
+            return None;
+        }
         let Some(size) = size else {
             // Nobody says who has which rank in it: the job's numbers are all there is.
-            let reaches = highest(profile).is_some_and(|rank| rank + 1 == self.size);
+            let reaches = highest(profile).is_some_and(|rank| rank.checked_add(1) == Some(self.size));
             let certain =
                 self.whole && reaches && members.len() == self.users && members.iter().all(|member| member.only);
             return certain.then(|| (0..self.size).collect());
@@ -443,5 +447,7 @@ fn profiles(parts: &CollectiveParts) -> BTreeMap<u32, Profile> {
 const AFTER_MAKING: usize = 256;
 /// Collectives of a communicator that are compared.
 const USES_MAX: usize = 1 << 12;
+/// Ranks of the largest job whose members are listed; runs have no more either.
+const RANKS_MAX: u32 = 1 << 16;
 /// Ranks that are named of a group that stays open.
 const RANKS_TOLD: usize = 16;
