@@ -63,9 +63,9 @@ struct Content {
     /// Size of the unpacked data, modulo 2^32. The end of a packed file states that of its last
     /// member, and a file may have several.
     length: u32,
-    /// Checksum that the end of a packed file states, of its last member as well.
+    /// Checksum at the end of a packed file, which is that of the last member too.
     stated: Option<u32>,
-    /// Size and checksum of all unpacked data, once they were needed.
+    /// Size and checksum of all unpacked data, computed when first needed.
     whole: Option<(u64, u32)>,
 }
 

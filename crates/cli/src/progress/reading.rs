@@ -35,7 +35,8 @@ impl Reading {
     }
 }
 
-/// Bytes of all traces of a request, also of those in its folders; `None` if there are none.
+/// Returns the size in bytes of all traces of a request, including those in its folders; `None` if
+/// there are none.
 fn size_of(request: &Request) -> Option<u64> {
     let paths = folders::of_request(request).ok()?.paths;
     let size = paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|facts| facts.len()).sum();

@@ -12,8 +12,8 @@
 //! - **ntp** keeps the exchange with the smallest round trip (RFC 5905, clock filter), and those of
 //!   the window's halves for the slope.
 //!
-//! Then each with the choices that serve it best in the twelve cells; nobody publishes
-//! them so, but a comparison must not win by bad choices for others:
+//! Each also runs with the choices that serve it best in the twelve cells. Nobody publishes them
+//! so, but a comparison must not win by bad choices for others:
 //! - **svm+** and **huygens+** have a free slope and the unit of length in which C = 1 makes the
 //!   margin nearly hard. The line of largest vertical margin, to which that leads, is our own hull.
 //! - **ntp+** draws the line between the neighbouring windows' samples, later ones included.
