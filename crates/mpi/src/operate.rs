@@ -134,19 +134,25 @@ impl MpiCollective {
     /// All remaining ranks agree on the operation to continue with, `at` on this one, and form a
     /// group without the lost ranks.
     pub(crate) fn go_on(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
-        // Bounded: every time round there is one rank less.
-        loop {
+        let begun = Instant::now();
+        // Each turn that does not return has lost another rank.
+        for _turn in 0..self.size {
+            // A rank that hangs may use up the time of one agreement, not that of the next.
+            let limit = deadline.extended(begun.elapsed());
             let Some(survival) = &mut self.survival else {
                 return Err(self.unusable("continuing without lost ranks"));
             };
-            let begun = Instant::now();
-            let resume = survival.agree(at, deadline)?;
-            let (agreed, rebuilt) = (begun.elapsed(), self.rebuild(deadline)?);
-            tracing::debug!(rank = self.rank, at, resume.at, ?agreed, took = ?begun.elapsed(), rebuilt, "ranks were lost");
+            let turn_begun = Instant::now();
+            let resume = survival.agree(at, &limit)?;
+            let (agreed, rebuilt) = (turn_begun.elapsed(), self.rebuild(&limit)?);
+            let took = turn_begun.elapsed();
+            tracing::debug!(rank = self.rank, at, resume.at, ?agreed, ?took, rebuilt, "ranks were lost");
             if rebuilt {
                 return Ok(resume);
             }
         }
+        let reason = format!("the remaining ranks found no group after {} attempts", self.size);
+        Err(Error::Backend { operation: "continuing without lost ranks", reason })
     }
 
     /// Rebuilds the group without the lost ranks; returns false if another is lost meanwhile.
