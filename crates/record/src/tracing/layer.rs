@@ -46,6 +46,8 @@ struct Kept {
     /// It has not been entered yet.
     fresh: bool,
     fields: Fields,
+    /// Values recorded since, for the scope that is entered next.
+    unstated: Fields,
     life: Option<Span>,
     /// Flows that end where it is entered next.
     flows: Vec<u64>,
@@ -141,7 +143,8 @@ impl RecordLayer {
         let mut none = Kept::default();
         let kept = extensions.get_mut::<Kept>();
         let (is_kept, kept) = (kept.is_some(), kept.unwrap_or(&mut none));
-        let fresh = std::mem::take(&mut kept.fresh);
+        let (fresh, unstated) = (std::mem::take(&mut kept.fresh), std::mem::take(&mut kept.unstated));
+        kept.fields.append(&unstated);
         if !fresh && self.lives == Lives::Learned {
             callsite.comes_back.store(true, Ordering::Relaxed);
             if kept.life.is_none() {
@@ -151,7 +154,8 @@ impl RecordLayer {
         let link = kept.life.as_ref().filter(|life| life.id() != 0).map(|life| correlate(life.id()));
         let scope = match fresh {
             true => Scope::enter_with(&callsite.site, &kept.fields.arguments()),
-            false => Scope::enter(&callsite.site),
+            false if unstated.is_empty() => Scope::enter(&callsite.site),
+            false => Scope::enter_with(&callsite.site, &unstated.arguments()),
         };
         drop(link);
         for flow in kept.flows.drain(..) {
@@ -207,6 +211,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
         let number = id.into_u64();
         let entered = with_state(|state| {
             let (_, callsite) = state.fresh.take_if(|(fresh, _)| *fresh == number)?;
+            // Another thread may have recorded values on it already.
+            if self.kept.load(Ordering::Relaxed) != 0
+                && let Some(span) = context.span(id)
+                && let Some(kept) = span.extensions_mut().get_mut::<Kept>()
+            {
+                state.fields.append(&std::mem::take(&mut kept.unstated));
+            }
             let scope = match state.fields.is_empty() {
                 true => Scope::enter(&callsite.site),
                 false => Scope::enter_with(&callsite.site, &state.fields.arguments()),
@@ -242,6 +253,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
             && let Some(kept) = span.extensions_mut().remove::<Kept>()
         {
             self.kept.fetch_sub(1, Ordering::Relaxed);
+            // No scope is left to state them.
+            if !kept.unstated.is_empty() {
+                event::instant(&self.find(span.metadata()).site, &kept.unstated.arguments());
+            }
             drop(kept);
         }
     }
@@ -265,7 +280,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
             true
         });
         if stated == Some(false) {
-            self.keep(id, &context, |kept| kept.fields.append(&fields));
+            self.keep(id, &context, |kept| kept.unstated.append(&fields));
         }
     }
 

@@ -104,6 +104,26 @@ fn fields_of_spans_that_are_entered_later_are_kept() {
 }
 
 #[test]
+fn values_that_another_thread_records_are_kept() {
+    let on_another_thread = |span: &tracing::Span, value: i64| {
+        let dispatch = tracing::dispatcher::get_default(Clone::clone);
+        let record = || tracing::dispatcher::with_default(&dispatch, || span.record("a", value));
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(record()));
+        });
+    };
+    let program = || {
+        let span = tracing::info_span!("span", a = tracing::field::Empty);
+        on_another_thread(&span, 1);
+        span.in_scope(|| on_another_thread(&span, 2));
+        span.in_scope(|| ());
+        on_another_thread(&span, 3);
+    };
+    let expected = ["0 scope span a=Integer(1)", "0 scope span a=Integer(2)", "0 instant span a=Integer(3)"];
+    check(RecordLayer::new().lives(Lives::None), program, &expected);
+}
+
+#[test]
 fn futures_are_a_scope_per_poll_and_a_life() {
     let program = || {
         for number in 0..2 {
