@@ -15,9 +15,11 @@ use crate::{node_table, output};
 /// Prints the status, once or until the run is over.
 ///
 /// # Errors
-/// Names the file that is missing or unreadable.
+/// Names the file that is missing or unreadable; or the run's process is gone, and no other rank
+/// has taken over for half a minute.
 pub fn run(arguments: &StatusArgs) -> anyhow::Result<()> {
     let is_drawn_anew = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
+    let mut times_gone = 0;
     loop {
         let found = standing(&arguments.run_dir)?;
         match arguments.json {
@@ -31,10 +33,11 @@ pub fn run(arguments: &StatusArgs) -> anyhow::Result<()> {
         }
         match found.state {
             State::Ended => return Ok(()),
-            State::Broken if !arguments.watch => anyhow::bail!(BROKEN),
+            State::Broken if !arguments.watch || times_gone >= TIMES_GONE_MAX => anyhow::bail!(BROKEN),
             _ if !arguments.watch => return Ok(()),
             _ => {}
         }
+        times_gone = if found.is_gone { times_gone + 1 } else { 0 };
         std::thread::sleep(AGAIN);
     }
 }
@@ -100,6 +103,8 @@ fn age(seconds: f64) -> String {
 }
 
 const AGAIN: Duration = Duration::from_secs(1);
+/// Consecutive looks at a run whose process is gone; another rank may take over meanwhile.
+const TIMES_GONE_MAX: u32 = 30;
 /// Moves to the upper left corner of the terminal and clears below.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const NODES_MAX: usize = 10;

@@ -78,3 +78,18 @@ fn a_directory_without_a_run_is_named() {
     let said = complaint(&output);
     assert!(said.contains("run.json") && said.contains("give the directory that was given to --output"), "{said}");
 }
+
+#[test]
+#[ignore = "35 s: another rank is given half a minute to take over"]
+fn watching_a_run_whose_process_is_gone_ends() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let out = folder.path().join("out");
+    let child = begun(&out);
+    until(&out, "running", |found| found["state"] == "running");
+    signal(&child, Signal::KILL);
+    drop(wait(child));
+    assert_eq!(status(&out)["is_gone"], true);
+    let output = output(probe_sync(&["status", "--watch", &out.to_string_lossy()]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaint(&output).contains("no process on this host has the directory open"), "{}", complaint(&output));
+}

@@ -32,6 +32,8 @@ pub struct Standing {
     pub state: State,
     /// Process id of the master that holds the directory, if it is on this host.
     pub process: Option<u32>,
+    /// True if the master ran on this host and no process holds the directory any longer.
+    pub is_gone: bool,
     /// The last round; null before the first window ends.
     pub round: Option<LastRound>,
     /// Ranks without which the run began and that have not joined yet.
@@ -156,11 +158,13 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let folder = offsets.parent().unwrap_or(directory);
     let process = holder(folder).or_else(|| holder(&folder.join(".lock")));
     let has_report = folder.join("report.json").is_file();
+    let holder = Holder::of(directory, folder, process);
     let mut standing = Standing {
         schema: 3,
         run_dir: directory.into(),
         state: if has_report { State::Ended } else { State::Starting },
         process,
+        is_gone: holder == Holder::Gone,
         round: None,
         missing_ranks: missing_ranks(folder),
         nodes: Vec::new(),
@@ -168,7 +172,7 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
         faults_of_rounds: 0,
         late: if has_report { LateStanding::default() } else { late(folder) },
     };
-    if !has_report && Holder::of(directory, folder, process) == Holder::Gone {
+    if !has_report && standing.is_gone {
         standing.state = State::Broken;
     }
     let Ok(file) = open_regular(&offsets) else { return Ok(standing) };
@@ -188,7 +192,6 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let next = decided.and_then(|round| u64::try_from(round.decision.next_window.as_ns()).ok());
     let next = next.filter(|ns| *ns > 0).map_or(window, Duration::from_nanos);
     let is_paused = decided.is_some_and(|round| round.decision.paused);
-    let holder = Holder::of(directory, folder, process);
     standing.state = state(has_report, holder, age, next, is_paused);
     let reached = standing.nodes.iter().filter(|node| node.reachable && node.node != header.reference);
     standing.round = Some(LastRound {
