@@ -109,6 +109,7 @@ pub fn rocpd(data: &[u8]) {
 fn told(facts: &TraceFacts) -> String {
     let TraceFacts {
         identity,
+        base_ns,
         events,
         span,
         reach,
@@ -136,6 +137,7 @@ fn told(facts: &TraceFacts) -> String {
     let launches: BTreeMap<_, _> = launches.iter().collect();
     let (planes, clocks) = (
         (
+            base_ns,
             merged,
             has_snapshot_plane,
             clock,

@@ -7,7 +7,7 @@ use crate::calibrated::CalibratedTrace;
 
 /// For trace number `part` of the conversion; `wanted` is the same for all.
 pub(crate) fn chunk_options(calibrated: &CalibratedTrace, part: usize, wanted: &ChunkOptions) -> ChunkOptions {
-    let TraceFacts { identity, reach, .. } = &calibrated.trace.facts;
+    let TraceFacts { identity, reach, base_ns, .. } = &calibrated.trace.facts;
     let host = identity.hostname.clone().unwrap_or_default();
-    ChunkOptions { part: part as u32, host, rank: identity.rank, reach: *reach, ..wanted.clone() }
+    ChunkOptions { part: part as u32, host, rank: identity.rank, reach: *reach, base_ns: *base_ns, ..wanted.clone() }
 }

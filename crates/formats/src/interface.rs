@@ -117,6 +117,9 @@ pub struct ChunkOptions {
     pub agent_index: AgentIndex,
     /// Plausible range of times ([`TraceFacts::reach`]); `None`: all.
     pub reach: Option<Reach>,
+    /// Origin of the times in the file ([`TraceFacts::base_ns`]). If `None`, the reader looks for it
+    /// in the file before it reads the events.
+    pub base_ns: Option<i64>,
 }
 
 /// Numbering of devices.

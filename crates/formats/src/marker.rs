@@ -55,9 +55,9 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// Takes in a marker that was stamped at this time, ns on R.
-    pub(crate) fn take(&mut self, marker: Marker, start_ns: i64) {
-        let tracer_ps = Picoseconds::from(start_ns) * 1000;
+    /// Adds a marker that was stamped at this time of the tracer's clock, in whole multiples of
+    /// `unit_ps`.
+    pub(crate) fn add(&mut self, marker: Marker, tracer_ps: Picoseconds, unit_ps: Picoseconds) {
         match marker {
             Marker::Rank(rank, world_size) => self.rank = self.rank.or(Some((rank, world_size))),
             Marker::Unreadable => self.unreadable += 1,
@@ -65,8 +65,14 @@ impl Stamps {
             Marker::Time(system_ns) => {
                 self.pairs.push(ClockPair { tracer_ps, system_ns, kind: PairKind::Marker });
             }
-            Marker::Mark(token, number) => self.marks.push(MarkStamp { token, number, tracer_ps, unit_ps: 1000 }),
+            Marker::Mark(token, number) => self.marks.push(MarkStamp { token, number, tracer_ps, unit_ps }),
         }
+    }
+
+    /// Makes all times later by `base_ps`, the origin that the file states at its end.
+    pub(crate) fn shift(&mut self, base_ps: Picoseconds) {
+        self.pairs.iter_mut().for_each(|pair| pair.tracer_ps += base_ps);
+        self.marks.iter_mut().for_each(|mark| mark.tracer_ps += base_ps);
     }
 
     /// What was not kept, in words.

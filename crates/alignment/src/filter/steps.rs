@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_formats::model::Instance;
+use probe_sync_formats::model::{Instance, TraceFacts};
 use probe_sync_formats::{ChunkOptions, Error};
 
 use super::clock::Clock;
@@ -59,7 +59,8 @@ fn read(of: &CalibratedTrace, names: &StepNames, step: &mut dyn FnMut(i64, i64, 
         return Ok(());
     }
     let mut map = |time| clock.ps(time);
-    let options = ChunkOptions { reach: of.trace.facts.reach, ..ChunkOptions::default() };
+    let TraceFacts { reach, base_ns, .. } = of.trace.facts;
+    let options = ChunkOptions { reach, base_ns, ..ChunkOptions::default() };
     of.trace.format.read_chunks(&of.trace.path, &options, &mut map, &mut |chunk| {
         let slices = &chunk.slices;
         for row in 0..slices.track.len() {

@@ -12,7 +12,7 @@ use std::thread::ScopedJoinHandle;
 
 use probe_sync_alignment::{CalibratedTrace, StepNames};
 use probe_sync_formats::chunk::{Chunk, FlowEnd, Value};
-use probe_sync_formats::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, nearest_ns};
+use probe_sync_formats::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, TraceFacts, nearest_ns};
 use probe_sync_formats::{ChunkOptions, Error, workers};
 
 /// Number → first start and last end on the reference clock, ns.
@@ -94,7 +94,8 @@ impl Context {
         let starts: HashSet<i64> =
             std::iter::from_fn(|| cursor.next()).filter_map(|part| nearest_ns(part.start_ps)).collect();
         let mut reading = Reading { names: steps, starts, found, launched: HashMap::new(), waiting: HashMap::new() };
-        let options = ChunkOptions { args: true, reach: trace.facts.reach, ..ChunkOptions::default() };
+        let TraceFacts { reach, base_ns, .. } = trace.facts;
+        let options = ChunkOptions { args: true, reach, base_ns, ..ChunkOptions::default() };
         trace.format.read_chunks(&trace.path, &options, &mut |time| time, &mut |chunk| {
             reading.take(chunk);
             Ok(())

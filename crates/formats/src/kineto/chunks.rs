@@ -35,7 +35,7 @@ pub(super) fn read_chunks(
     map: &mut MapFunction<'_>,
     sink: &mut ChunkSink<'_>,
 ) -> Result<ChunkStats, Error> {
-    let base_ns = base::find(path)?;
+    let base_ns = options.base_ns.map_or_else(|| base::find(path), |base_ns| Ok(Some(base_ns)))?;
     let mut document = Document::open(path, &[BASE_KEY])?;
     let mut reader = Reader::new(base_ns.unwrap_or(0), options);
     let mut stated = None;

@@ -8,7 +8,6 @@
 
 use std::path::Path;
 
-use probe_sync_lines::parse_mark_name;
 use serde_json::Value;
 
 use super::base::{self, BASE_KEY};
@@ -19,10 +18,9 @@ use super::merge::MERGED_KEY;
 use super::timing::{Timing, is_metadata};
 use super::words;
 use crate::Error;
-use crate::model::{
-    ClockPair, GroupKey, Identity, Launcher, LeftOut, MarkStamp, PairKind, Picoseconds, Reach, Spread, TraceFacts,
-};
-use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions, rank_marker};
+use crate::marker::{Marker, Stamps};
+use crate::model::{GroupKey, Identity, Launcher, LeftOut, Picoseconds, Reach, Spread, TraceFacts};
+use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions};
 
 /// Reads the facts of a trace: in one pass, or in two if some times turn out to be implausible.
 ///
@@ -118,16 +116,10 @@ struct Reader<'a> {
     merged: bool,
     aligned_to: Option<String>,
     aligned_sigma_ns: Option<f64>,
-    /// Rank stated by a marker.
-    rank_marker: Option<(u32, u32)>,
     groups: Vec<GroupKey>,
     events: u64,
     span: Option<(Picoseconds, Picoseconds)>,
-    pairs: Vec<ClockPair>,
-    pairs_left_out: u64,
-    marks: Vec<MarkStamp>,
-    marks_left_out: u64,
-    unreadable_markers: u64,
+    stamps: Stamps,
     untimed: u64,
     /// Range of plausible times, from the base of the file; `None`: not known yet, or all.
     reach: Option<Reach>,
@@ -151,15 +143,10 @@ impl<'a> Reader<'a> {
             merged: false,
             aligned_to: None,
             aligned_sigma_ns: None,
-            rank_marker: None,
             groups: Vec::new(),
             events: 0,
             span: None,
-            pairs: Vec::new(),
-            pairs_left_out: 0,
-            marks: Vec::new(),
-            marks_left_out: 0,
-            unreadable_markers: 0,
+            stamps: Stamps::default(),
             untimed: 0,
             collector: Collector::new(&options.spill),
             notes: Vec::new(),
@@ -207,44 +194,19 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Keeps the event if its name contains a time or a rank; returns whether it does.
+    /// Keeps the event if its name is a marker; returns true if it is one. The end of a span ("E")
+    /// and the copy of an annotation on a GPU's timeline have the name of a marker, but another
+    /// time.
     #[inline]
     fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Decimal) -> bool {
         let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return false };
-        let of_gpu = || words::category(&bytes[event.spans.cat.clone()]) == b"gpu_user_annotation";
-        if let Some((token, number)) = parse_mark_name(name) {
-            let begins = &bytes[event.spans.ph.clone()] == b"\"X\"" && !of_gpu();
-            if begins && self.marks.len() < PAIRS_MAX {
-                let unit_ps = 10_i128.pow(6_u32.saturating_sub(start.fraction));
-                self.marks.push(MarkStamp { token, number, tracer_ps: start.ps, unit_ps });
-            } else {
-                self.marks_left_out += u64::from(begins);
-            }
-            return begins;
-        }
-        let stated = if let Some(rest) = name.strip_prefix(MARKER) {
-            Some(rest)
-        } else if let Some(rest) = name.strip_prefix(SET_MARKER) {
-            memchr::memchr(b'#', rest).map(|at| &rest[at + 1..])
-        } else if let Some(pattern) = &self.options.markers {
-            let captures = std::str::from_utf8(name).ok().and_then(|name| pattern.captures(name));
-            captures.and_then(|captures| captures.name("system_ns")).map(|group| group.as_str().as_bytes())
-        } else {
-            None
-        };
-        let Some(stated) = stated else {
-            let rank = rank_marker(name);
-            self.rank_marker = self.rank_marker.or(rank);
-            return rank.is_some();
-        };
-        if of_gpu() {
+        let Some(marker) = Marker::of(name, self.options.markers.as_ref()) else { return false };
+        let is_copy = || words::category(&bytes[event.spans.cat.clone()]) == b"gpu_user_annotation";
+        if !matches!(marker, Marker::Rank(..)) && (is_end(bytes, event) || is_copy()) {
             return false;
         }
-        match std::str::from_utf8(stated).ok().and_then(|text| text.parse().ok()) {
-            None => self.unreadable_markers += 1,
-            Some(_) if self.pairs.len() >= PAIRS_MAX => self.pairs_left_out += 1,
-            Some(system_ns) => self.pairs.push(ClockPair { tracer_ps: start.ps, system_ns, kind: PairKind::Marker }),
-        }
+        let unit_ps = 10_i128.pow(6_u32.saturating_sub(start.fraction));
+        self.stamps.add(marker, start.ps, unit_ps);
         true
     }
 
@@ -296,12 +258,7 @@ impl<'a> Reader<'a> {
 
     fn finish(mut self) -> TraceFacts {
         let base_ps = i128::from(self.base_ns.unwrap_or(0)) * 1000;
-        self.identity.marked_rank = self.rank_marker;
-        if let (None, Some((rank, world_size))) = (self.identity.rank, self.rank_marker) {
-            self.identity = Identity { rank: Some(rank), world_size: Some(world_size), ..self.identity };
-        }
-        self.pairs.iter_mut().for_each(|pair| pair.tracer_ps += base_ps);
-        self.marks.iter_mut().for_each(|mark| mark.tracer_ps += base_ps);
+        self.stamps.shift(base_ps);
         let collector = self.collector;
         let mut note = |count: u64, text: &str| {
             if count > 0 {
@@ -309,17 +266,29 @@ impl<'a> Reader<'a> {
             }
         };
         note(self.untimed, "events have no ts");
-        note(self.pairs_left_out, "clock markers beyond the first million were ignored");
-        note(self.marks_left_out, "marks beyond the first million were ignored");
-        note(self.unreadable_markers, "clock markers have no readable time");
         if collector.kernels == 0 {
             note(
                 collector.enqueued,
                 "record_param_comms events only enqueue collectives, and no kernel shows when they ran",
             );
         }
+        self.notes.extend(self.stamps.notes());
         self.notes.extend(self.wrapped.note());
-        let (collectives, named, steps) = collector.finish(base_ps, self.identity.rank, &self.groups);
+        let mut facts = TraceFacts {
+            identity: self.identity,
+            merged: self.merged,
+            aligned_to: self.aligned_to,
+            aligned_sigma_ns: self.aligned_sigma_ns,
+            base_ns: self.base_ns,
+            events: self.events,
+            reach: self.reach.map(|reach| reach.shifted(base_ps)),
+            span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
+            omitted: self.left_out.by_reason(),
+            warnings: self.left_out.note().into_iter().collect(),
+            ..TraceFacts::default()
+        };
+        facts.take_stamps(self.stamps);
+        let (collectives, named, steps) = collector.finish(base_ps, facts.identity.rank, &self.groups);
         self.notes.extend(collectives.left_out_note());
         for group in named {
             match self.groups.iter_mut().find(|listed| listed.name == group.name) {
@@ -327,25 +296,13 @@ impl<'a> Reader<'a> {
                 None => self.groups.push(group),
             }
         }
-        TraceFacts {
-            identity: self.identity,
-            merged: self.merged,
-            aligned_to: self.aligned_to,
-            aligned_sigma_ns: self.aligned_sigma_ns,
-            events: self.events,
-            reach: self.reach.map(|reach| reach.shifted(base_ps)),
-            span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
-            pairs: self.pairs,
-            marks: self.marks,
-            collectives,
-            groups: self.groups,
-            steps,
-            notes: self.notes,
-            omitted: self.left_out.by_reason(),
-            warnings: self.left_out.note().into_iter().collect(),
-            ..TraceFacts::default()
-        }
+        TraceFacts { collectives, steps, groups: self.groups, notes: self.notes, ..facts }
     }
+}
+
+/// Returns true if the event is the end of a span whose beginning is an event of its own.
+fn is_end(bytes: &[u8], event: &Event<'_>) -> bool {
+    matches!(&bytes[event.spans.ph.clone()], b"\"E\"" | b"\"e\"")
 }
 
 /// Whether an event concerns the profiler's own session and nothing that the program did: the spans
@@ -361,11 +318,5 @@ fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
 const ASKED: &[&[u8]] = &[BASE_KEY, b"distributedInfo", b"host_name", ALIGNED_TO.as_bytes(), ALIGNED_SIGMA.as_bytes()];
 /// No key that is asked for is longer.
 const KEY_MAX: usize = 32;
-/// Markers that are kept; a marker a millisecond for a quarter of an hour.
-const PAIRS_MAX: usize = 1_000_000;
 /// A longer description of the job is left unread.
 const DISTRIBUTED_MAX: usize = 8 << 20;
-/// The markers of this project.
-const MARKER: &[u8] = b"probe_sync.clock#";
-/// The markers of the data sets: true time, then the node's.
-const SET_MARKER: &[u8] = b"clkmark#";

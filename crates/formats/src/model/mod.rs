@@ -50,6 +50,9 @@ pub struct TraceFacts {
     /// [`Self::clock`], ns, if the caller says that they are on another clock: they must be shifted
     /// later by this much before they are mapped.
     pub cpu_behind_ns: Option<i64>,
+    /// Origin of the times in the file, Unix time in ns, if the file states one (Kineto's
+    /// `baseTimeNanoseconds`). The times here count from it already.
+    pub base_ns: Option<i64>,
     /// Timed events in the file, including collectives and markers.
     pub events: u64,
     /// First and last instant of the program's events on the file's own timeline; markers and the

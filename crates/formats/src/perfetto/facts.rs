@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
             None => None,
         };
         if let Some(marker) = marker {
-            self.stamps.take(marker, time_ns);
+            self.stamps.add(marker, Picoseconds::from(time_ns) * PS_PER_NS, PS_PER_NS);
             return Ok(());
         }
         let time_ps = Picoseconds::from(time_ns) * PS_PER_NS;

@@ -90,7 +90,7 @@ pub(super) fn read(
         if let (Some(marker), ValueRef::Integer(start)) = (marker, row.get_ref(1)?)
             && start != 0
         {
-            markers.stamps.take(marker, start);
+            markers.stamps.add(marker, Picoseconds::from(start) * PS_PER_NS, PS_PER_NS);
             if rows.len() < MARKERS_MAX {
                 rows.insert(row.get(0)?);
             }

@@ -117,6 +117,9 @@ fn markers_are_read_by_name_and_by_pattern() {
     let names = ["probe_sync.clock#41", "clkmark#7#42", "tick at 43 ns", "probe_sync.clock#x", "other"];
     let mut events: Vec<_> = names.iter().map(|name| event("user_annotation", name)).collect();
     events.push(event("gpu_user_annotation", "probe_sync.clock#44"));
+    // A span in two events states its time once.
+    let half = |phase: &str| event("user_annotation", "probe_sync.clock#45").replace("\"X\"", &format!("\"{phase}\""));
+    events.extend([half("B"), half("E")]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.json");
     std::fs::write(&path, format!("{{\"traceEvents\":[{}]}}", events.join(","))).unwrap();
@@ -131,8 +134,8 @@ fn markers_are_read_by_name_and_by_pattern() {
         );
         facts.pairs.iter().map(|pair| pair.system_ns).collect::<Vec<_>>()
     };
-    assert_eq!(found(None), [41, 42]);
-    assert_eq!(found(Some(r"tick at (?<system_ns>\d+) ns")), [41, 42, 43]);
+    assert_eq!(found(None), [41, 42, 45]);
+    assert_eq!(found(Some(r"tick at (?<system_ns>\d+) ns")), [41, 42, 43, 45]);
 }
 
 #[test]

@@ -69,6 +69,26 @@ fn read_text(text: &str) -> Chunk {
 }
 
 #[test]
+fn a_base_after_absolute_times_is_taken_from_the_facts() {
+    // Times of 2026 in µs, which by themselves suggest that the file has no base.
+    let event = r#"{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 0, "tid": 7, "ts": 1795000000000000, "dur": 2}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.json");
+    std::fs::write(&path, format!("{{\"traceEvents\": [{event}], \"baseTimeNanoseconds\": 1000}}")).unwrap();
+    let facts = read_facts(&path, &FactOptions::default()).unwrap();
+    assert_eq!(facts.base_ns, Some(1000));
+    let options = ChunkOptions { base_ns: facts.base_ns, ..ChunkOptions::default() };
+    let mut starts = Vec::new();
+    let read = Kineto.read_chunks(&path, &options, &mut |time| time, &mut |chunk| {
+        starts.extend_from_slice(&chunk.slices.start_ns);
+        Ok(())
+    });
+    read.expect("read");
+    assert_eq!(starts, [1_795_000_000_000_001_000]);
+    assert_eq!(facts.span.map(|(first, _)| first / 1000), Some(i128::from(starts[0])));
+}
+
+#[test]
 fn an_event_with_an_odd_time_costs_itself() {
     let event = |times: &str| format!(r#"{{"ph": "X", "cat": "kernel", "name": "nccl", "pid": 0, "tid": 7, {times}}}"#);
     check_left_out(&event(r#""ts": 0.0, "dur": 0.0"#), "1 at time 0");
