@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use probe_sync_alignment::Request;
+use probe_sync_analysis::Error;
 use probe_sync_analysis::query::{self, CsvSettings, Query, QuerySettings, RowSink};
-use probe_sync_formats::Error;
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
 use probe_sync_formats::protobuf::{Fields, Value as Wire};
 use probe_sync_rocpd::writer::{

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use probe_sync_formats::Error;
+use crate::Error;
 use probe_sync_formats::chunk::Chunk;
 use probe_sync_writers::{Meta, OutputFormat, TraceFile};
 use tempfile::TempDir;

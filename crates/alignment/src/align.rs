@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_files::NewFolders;
 use probe_sync_formats::model::{ClockPair, PS_PER_NS, Picoseconds, TraceFacts};
-use probe_sync_formats::{Error, RewriteOptions, RewriteStats, refuse_other_ending, workers};
+use probe_sync_formats::{RewriteOptions, RewriteStats, refuse_other_ending, workers};
 
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::clocks::is_of_profilers;

@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
+use crate::Error;
 use probe_sync_estimate::series::{Place, TimeMap};
-use probe_sync_formats::Error;
 use probe_sync_formats::model::{MappedTime, UNIX_TIME_MIN_PS};
 use serde::Serialize;
 

@@ -6,7 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use probe_sync_formats::{Error, FORMATS, is_kineto};
+use crate::Error;
+use probe_sync_formats::{FORMATS, is_kineto};
 
 use crate::copies;
 use crate::outputs;

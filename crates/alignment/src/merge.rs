@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::Error;
 use probe_sync_estimate::series::TimeMap;
+use probe_sync_formats::Error as TraceError;
 use probe_sync_formats::chunk::Chunk;
 use probe_sync_formats::model::Picoseconds;
 use probe_sync_formats::{
-    Error, EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace,
-    refuse_other_ending,
+    EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
 };
 use probe_sync_writers::OutputFormat;
 use serde::Serialize;
@@ -241,7 +242,7 @@ fn attempts<T>(
     loop {
         filter.begin();
         match write() {
-            Err(Error::OverBudget { bytes }) => filter.narrow(bytes)?,
+            Err(Error::Trace(TraceError::OverBudget { bytes })) => filter.narrow(bytes)?,
             done => return done,
         }
     }

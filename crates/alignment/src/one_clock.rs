@@ -2,7 +2,7 @@
 //!
 //! Every command that compares times of several traces makes this check first.
 
-use probe_sync_formats::Error;
+use crate::Error;
 
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::counting::AlignmentStats;

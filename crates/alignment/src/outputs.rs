@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_files::{NewFolders, follow_own_links, no_more_open_than};
-use probe_sync_formats::Error;
 use serde::Serialize;
 
 use crate::calibrated::{Calibrated, CalibratedTrace};

@@ -3,10 +3,11 @@
 //! A bound is a time, a fraction of the traces' span, or a marker: the start of an event of the
 //! given name. It does not cut events; an event is either in the window or not.
 
+use crate::Error;
 use probe_sync_estimate::series::TimeMap;
+use probe_sync_formats::ChunkOptions;
 use probe_sync_formats::chunk::{Chunk, StringId};
 use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
-use probe_sync_formats::{ChunkOptions, Error};
 
 use crate::calibrated::CalibratedTrace;
 use crate::chunk_options::chunk_options;

@@ -9,10 +9,12 @@
 //! operation), `estimate` (maps), and for queries `rocpd`, `sys` (virtual tables) and `files`.
 #![forbid(unsafe_code)]
 
+mod error;
 mod lateness;
 #[cfg(feature = "rocpd")]
 pub mod query;
 
+pub use error::Error;
 pub use lateness::{
     ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, LateTrack, Lateness, OperationLine,
     PathShare, RankLine, StepLine, Straggler, Unpaired, lateness, lost_ns,

@@ -8,9 +8,10 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use probe_sync_analysis::Error;
 use probe_sync_analysis::query::{Query, QuerySettings, RowSink, Value};
 use probe_sync_files::AtomicFile;
-use probe_sync_formats::Error;
+use probe_sync_formats::Error as TraceError;
 use probe_sync_formats::words::is_formula;
 use probe_sync_lines::is_invisible;
 
@@ -67,12 +68,16 @@ fn write<W: Write>(query: &Query, arguments: &QueryArgs, to: W) -> anyhow::Resul
         count: 0,
     };
     query.run(&arguments.sql, &mut rows)?;
-    rows.finish().map_err(|source| Error::Sink { source })?;
-    rows.to.into_inner().map_err(|error| Error::Sink { source: error.into_error() }.into())
+    rows.finish().map_err(unwritten)?;
+    rows.to.into_inner().map_err(|error| unwritten(error.into_error()).into())
+}
+
+fn unwritten(source: std::io::Error) -> Error {
+    TraceError::Sink { source }.into()
 }
 
 fn is_closed(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::Sink { source }) if source.kind() == ErrorKind::BrokenPipe)
+    matches!(error.downcast_ref(), Some(Error::Trace(TraceError::Sink { source })) if source.kind() == ErrorKind::BrokenPipe)
 }
 
 /// Rows being written.
@@ -107,7 +112,7 @@ impl<W: Write> RowSink for Rows<W> {
                 }
             }
         }
-        .map_err(|source| Error::Sink { source })
+        .map_err(unwritten)
     }
 
     fn row(&mut self, cells: &[Value<'_>]) -> Result<(), Error> {
@@ -117,7 +122,7 @@ impl<W: Write> RowSink for Rows<W> {
             Format::Csv => self.csv(cells),
             Format::Json => self.json(cells),
         }
-        .map_err(|source| Error::Sink { source })
+        .map_err(unwritten)
     }
 }
 

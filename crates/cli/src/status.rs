@@ -3,6 +3,8 @@
 //! `main` ends with a [`Status`]; `--help` and docs/reference/commands.md take the meanings from
 //! here. A library error is a failure unless it reports an invalid command line or configuration.
 
+use probe_sync_alignment::Error as AlignmentError;
+use probe_sync_analysis::Error as AnalysisError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -79,7 +81,7 @@ impl Status {
         use probe_sync::Error::{Configuration, ConfigurationFile, Refused};
         match error.downcast_ref::<probe_sync::Error>() {
             Some(Configuration { .. } | ConfigurationFile { .. } | Refused { .. }) => Self::Usage,
-            _ if matches!(error.downcast_ref(), Some(probe_sync_formats::Error::Request { .. })) => Self::Usage,
+            _ if is_refused_request(error) => Self::Usage,
             _ if error.downcast_ref::<Usage>().is_some() => Self::Usage,
             _ if error.downcast_ref::<Violations>().is_some() || error.downcast_ref::<Unfit>().is_some() => {
                 Self::Violations
@@ -88,6 +90,25 @@ impl Status {
             _ => Self::Failed,
         }
     }
+}
+
+/// Returns true if a request about traces is inconsistent.
+fn is_refused_request(error: &anyhow::Error) -> bool {
+    use probe_sync_formats::Error as TraceError;
+    let of_trace = |error: &TraceError| matches!(error, TraceError::Request { .. });
+    let of_alignment = |error: &AlignmentError| match error {
+        AlignmentError::Request { .. } => true,
+        AlignmentError::Trace(error) => of_trace(error),
+        _ => false,
+    };
+    error.downcast_ref().is_some_and(of_trace)
+        || error.downcast_ref().is_some_and(of_alignment)
+        || error.downcast_ref().is_some_and(|error: &AnalysisError| match error {
+            AnalysisError::Request { .. } => true,
+            AnalysisError::Trace(error) => of_trace(error),
+            AnalysisError::Alignment(error) => of_alignment(error),
+            _ => false,
+        })
 }
 
 impl From<Status> for ExitCode {
@@ -160,7 +181,10 @@ mod tests {
         check(refused().into(), Status::Usage);
         check(anyhow::Error::from(refused()).context("more"), Status::Usage);
         check(probe_sync_formats::Error::Request { problem: "r".into() }.into(), Status::Usage);
-        check(probe_sync_formats::Error::Nodes { problem: "r".into() }.into(), Status::Failed);
+        let request = || AlignmentError::Request { problem: "r".into() };
+        check(request().into(), Status::Usage);
+        check(AnalysisError::from(request()).into(), Status::Usage);
+        check(AlignmentError::Nodes { problem: "r".into() }.into(), Status::Failed);
         check(probe_sync::Error::NothingToSolve { files: "f".into() }.into(), Status::Failed);
         check(Violations(3).into(), Status::Violations);
         check(Unjudged("nothing".into()).into(), Status::Unjudged);

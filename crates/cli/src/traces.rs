@@ -6,12 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use probe_sync_alignment::Error;
 use probe_sync_alignment::{
     AddedTrack, AlignSettings, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock, Request,
     Verdict, align, check, merge,
 };
 use probe_sync_analysis::LateTrack;
-use probe_sync_formats::{Error, PlaneLayout};
+use probe_sync_formats::{Error as TraceError, PlaneLayout};
 
 use crate::documents::{self, AlignedTrace};
 use crate::output::{Usage, refuse_trace};
@@ -164,7 +165,9 @@ pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Cal
 pub(crate) fn calibrated(request: &Request) -> anyhow::Result<Calibrated> {
     probe_sync_alignment::calibrate(request).map_err(|error| {
         let path = match &error {
-            Error::Io { path, .. } | Error::Malformed { path, .. } | Error::Database { path, .. } => path,
+            Error::Trace(
+                TraceError::Io { path, .. } | TraceError::Malformed { path, .. } | TraceError::Database { path, .. },
+            ) => path,
             _ => return error.into(),
         };
         let is_trace = request.traces.iter().any(|trace| path.starts_with(trace));

@@ -98,13 +98,14 @@ impl Failure {
     }
 
     /// Converts an error of `align`, `merge`, `check`, `stragglers` or of reading offsets.
-    pub fn of_traces(error: &probe_sync_formats::Error) -> Self {
-        use probe_sync_formats::Error;
-        let kind = match error {
-            Error::Request { .. } => Kind::Config,
-            Error::Io { .. } if is_missing(error) => Kind::Missing,
-            Error::Io { .. } => Kind::File,
-            Error::Malformed { .. } | Error::Line { .. } | Error::Database { .. } => Kind::Damaged,
+    pub fn of_traces(error: impl Into<probe_sync_analysis::Error>) -> Self {
+        use probe_sync_alignment::Error as AlignmentError;
+        use probe_sync_analysis::Error;
+        let error = error.into();
+        let kind = match &error {
+            Error::Request { .. } | Error::Alignment(AlignmentError::Request { .. }) => Kind::Config,
+            Error::Alignment(AlignmentError::Line { .. }) => Kind::Damaged,
+            Error::Trace(error) | Error::Alignment(AlignmentError::Trace(error)) => of_trace(error),
             _ => Kind::Refused,
         };
         Self { kind, text: error.to_string() }
@@ -113,6 +114,17 @@ impl Failure {
     /// Returns the message.
     pub fn text(&self) -> &str {
         &self.text
+    }
+}
+
+fn of_trace(error: &probe_sync_formats::Error) -> Kind {
+    use probe_sync_formats::Error;
+    match error {
+        Error::Request { .. } => Kind::Config,
+        Error::Io { .. } if is_missing(error) => Kind::Missing,
+        Error::Io { .. } => Kind::File,
+        Error::Malformed { .. } | Error::Database { .. } => Kind::Damaged,
+        _ => Kind::Refused,
     }
 }
 

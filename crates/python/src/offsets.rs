@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use probe_sync_alignment::Error;
 use probe_sync_alignment::clocks::{self, RunDirectory, Survey};
-use probe_sync_formats::Error;
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use probe_sync_estimate::series::{OffsetSample, TimeMap};
@@ -38,7 +38,7 @@ impl Offsets {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let read = waiting::run(py, None, move |_| read(&path))?;
-        Ok(read.map_err(|error| Failure::of_traces(&error))?)
+        Ok(read.map_err(Failure::of_traces)?)
     }
 
     /// The reference node, whose offset is zero.
@@ -114,7 +114,7 @@ impl Offsets {
             return Ok(None);
         }
         let missing = || Error::NoOffsets { path: self.offsets.path.clone(), node };
-        self.maps.get(&node).map(Some).ok_or_else(|| Failure::of_traces(&missing()))
+        self.maps.get(&node).map(Some).ok_or_else(|| Failure::of_traces(missing()))
     }
 }
 

@@ -86,8 +86,8 @@ pub fn align(
         let calibrated = calibrate(&request)?;
         let mut written = Vec::new();
         let all = calibrated.traces.len() as f64;
-        for aligned in probe_sync_alignment::align(&calibrated, &output, settings).map_err(refused)? {
-            let aligned = aligned.map_err(refused)?;
+        for aligned in probe_sync_alignment::align(&calibrated, &output, settings).map_err(Failure::of_traces)? {
+            let aligned = aligned.map_err(Failure::of_traces)?;
             written.push(row(aligned.calibrated, Some(&aligned.output), &aligned.stats));
             worker.share(written.len() as f64 / all);
             if worker.is_left() {
@@ -139,7 +139,7 @@ pub fn merge(
     let request = asked.request(vec![output.clone()])?;
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
-        let report = probe_sync_alignment::merge(&calibrated, &output, settings).map_err(refused)?;
+        let report = probe_sync_alignment::merge(&calibrated, &output, settings).map_err(Failure::of_traces)?;
         calibrated.notes.extend(report.notes);
         let rows = report.written.iter().zip(&report.traces);
         let rows: Vec<Value> = rows.map(|(place, stats)| row(&calibrated.traces[*place], None, stats)).collect();
@@ -163,7 +163,7 @@ pub fn check(py: Python<'_>, asked: Asked, report: Option<PathBuf>) -> PyResult<
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let calibrated = calibrate(&request)?;
         if let Some(report) = &report {
-            probe_sync_alignment::check(&calibrated).write(report).map_err(refused)?;
+            probe_sync_alignment::check(&calibrated).write(report).map_err(Failure::of_traces)?;
         }
         Ok(result(&calibrated, &json!({}), true))
     })?;
@@ -188,8 +188,8 @@ pub fn stragglers(
     let request = asked.request(files.clone())?;
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
-        calibrated.refuse_overwriting(&files).map_err(refused)?;
-        let found = probe_sync_analysis::lateness(&calibrated, &settings).map_err(refused)?;
+        calibrated.refuse_overwriting(&files).map_err(Failure::of_traces)?;
+        let found = probe_sync_analysis::lateness(&calibrated, &settings).map_err(Failure::of_traces)?;
         calibrated.warnings.extend(found.warnings.iter().cloned());
         if let Some(path) = &json {
             let document = serde_json::to_string_pretty(&found).map_err(|error| not_written(path, &error))?;
@@ -334,12 +334,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn calibrate(request: &Request) -> Result<Calibrated, Failure> {
-    probe_sync_alignment::calibrate(request).map_err(refused)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn refused(error: probe_sync_formats::Error) -> Failure {
-    Failure::of_traces(&error)
+    probe_sync_alignment::calibrate(request).map_err(Failure::of_traces)
 }
 
 fn row(calibrated: &CalibratedTrace, output: Option<&PathBuf>, stats: &AlignmentStats) -> Value {

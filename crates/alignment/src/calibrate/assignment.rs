@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use probe_sync_formats::Error;
+use crate::Error;
 use probe_sync_formats::words::counted;
 
 use super::source::Source;

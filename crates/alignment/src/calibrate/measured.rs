@@ -11,7 +11,7 @@
 
 use std::path::PathBuf;
 
-use probe_sync_formats::Error;
+use crate::Error;
 use probe_sync_time::Duration;
 
 use super::length::length;

@@ -15,8 +15,8 @@ mod traces;
 
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
-use probe_sync_formats::Error;
 use probe_sync_formats::model::{Picoseconds, TraceClock, TraceFacts};
 use probe_sync_formats::words::counted;
 

@@ -1,6 +1,6 @@
 //! The opened source of the clocks.
 
-use probe_sync_formats::Error;
+use crate::Error;
 
 use crate::clocks::{MarkFiles, Offsets, RunDirectory, Survey, Wanted};
 use crate::nodes::KnownNodes;

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use probe_sync_formats::{CpuClock, Error, FactOptions};
+use crate::Error;
+use probe_sync_formats::{CpuClock, FactOptions};
 
 use super::source::Source;
 use crate::request::Request;

@@ -5,8 +5,8 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::Error;
 use probe_sync_estimate::series::TimeMap;
-use probe_sync_formats::Error;
 use probe_sync_formats::model::MappedTime;
 
 use crate::clocks::{NodeClock, Snapshots, Span};

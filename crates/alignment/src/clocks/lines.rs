@@ -9,8 +9,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_files::{closed_segments, continuations, open_regular};
-use probe_sync_formats::Error;
+use probe_sync_formats::Error as TraceError;
 
 /// The lines of a file, or of the files of a recording, oldest first.
 pub(super) struct Lines {
@@ -124,7 +125,7 @@ fn next_segment(path: &Path, after: u32) -> Result<Option<(u32, PathBuf, BufRead
 }
 
 fn is_missing<T>(opened: &Result<T, Error>) -> bool {
-    matches!(opened, Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound)
+    matches!(opened, Err(Error::Trace(TraceError::Io { source, .. })) if source.kind() == ErrorKind::NotFound)
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, Error> {

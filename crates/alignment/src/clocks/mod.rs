@@ -34,8 +34,8 @@ pub use stretch::Span;
 pub use survey::Survey;
 pub use wanted::Wanted;
 
+use crate::Error;
 use probe_sync_estimate::series::{Certainty, MapChain, OffsetMap, Place, TimeMap};
-use probe_sync_formats::Error;
 use probe_sync_formats::model::{
     ClockPair, MappedTime, PairKind, Picoseconds, TraceClock, TraceFacts, UNIX_TIME_MIN_PS,
 };

@@ -17,8 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_estimate::series::{Axis, KnownBreaks, OffsetMap, OffsetSample, Step, TimeMap};
-use probe_sync_formats::Error;
 use probe_sync_lines::{OffsetRecord, OffsetsHeader};
 use serde::Deserialize;
 

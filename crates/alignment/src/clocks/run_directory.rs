@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_files::{continuations, segments};
-use probe_sync_formats::Error;
 use probe_sync_formats::model::{ClockPair, Picoseconds};
 use probe_sync_lines::{ClockBreak, ClockEvent, SMOOTHED_OFFSETS, StepRecord};
 use probe_sync_time::NodeId;
@@ -198,6 +198,7 @@ mod tests {
     //! A run's directory: hosts, steps that the run saw, snapshot files.
 
     use probe_sync_estimate::series::Step;
+    use probe_sync_formats::Error as TraceError;
 
     use super::*;
 
@@ -257,7 +258,7 @@ mod tests {
         run.write("global_windows.jsonl", b"{\"clock_events\":7}\n");
         assert!(run.steps().expect_err("not a list").to_string().contains("line 1"));
         std::fs::remove_file(run.0.path().join("offsets.jsonl")).expect("it was there");
-        assert!(matches!(run.open(), Err(Error::Io { .. })));
+        assert!(matches!(run.open(), Err(Error::Trace(TraceError::Io { .. }))));
     }
 
     #[test]

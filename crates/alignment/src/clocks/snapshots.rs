@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use probe_sync_formats::Error;
+use crate::Error;
 use probe_sync_formats::model::{ClockPair, PairKind, Picoseconds};
 use probe_sync_formats::protobuf::{Fault, Fields, Source, Value};
 use probe_sync_time::TimeNamespace;

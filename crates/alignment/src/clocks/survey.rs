@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_estimate::series::{Axis, Step};
-use probe_sync_formats::Error;
 use probe_sync_lines::RankRecord;
 
 use super::offsets::{Found, Offsets, axis_of, read_lines};

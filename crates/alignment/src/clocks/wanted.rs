@@ -13,8 +13,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use crate::Error;
 use probe_sync_estimate::series::OffsetSample;
-use probe_sync_formats::Error;
 
 use super::offsets::{Found, Offsets, read_lines};
 use super::stretch::{Span, Stretch};

@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_files::AtomicFile;
-use probe_sync_formats::Error;
 use probe_sync_formats::chunk::Chunk;
 use probe_sync_writers::{Meta, OutputFormat, TraceFile};
 
@@ -61,7 +61,7 @@ impl Each {
 
     /// Writes a chunk of a trace, whose tracks are numbered from 0 on.
     pub(super) fn write(&mut self, trace: usize, chunk: &Chunk) -> Result<(), Error> {
-        self.file(trace)?.write(chunk)
+        Ok(self.file(trace)?.write(chunk)?)
     }
 
     /// Ends the file of a trace; a trace without events also has a file.

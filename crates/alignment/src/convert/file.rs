@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::Error;
 use probe_sync_files::AtomicFile;
-use probe_sync_formats::Error;
 use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
 use probe_sync_writers::{TraceFile, WriteReport};
 use serde::Serialize;

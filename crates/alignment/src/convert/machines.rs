@@ -6,8 +6,8 @@
 //! profilers do, they form two machines. A trace that is already on the common clock belongs to
 //! none.
 
+use crate::Error;
 use probe_sync_estimate::series::TimeMap;
-use probe_sync_formats::Error;
 use probe_sync_formats::chunk::{Chunk, TrackId};
 use probe_sync_formats::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use probe_sync_writers::Machine;

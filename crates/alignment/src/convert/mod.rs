@@ -18,10 +18,11 @@ use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
+use crate::Error;
 use probe_sync_estimate::series::TimeMap;
 use probe_sync_files::{AtomicFile, NewFolders};
 use probe_sync_formats::chunk::{Chunk, Sorter};
-use probe_sync_formats::{AgentIndex, ChunkOptions, ChunkStats, Error, EventFilter as _, workers};
+use probe_sync_formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _, workers};
 #[cfg(feature = "otf2")]
 use probe_sync_writers::with_path;
 use probe_sync_writers::{Machine, Meta, OutputFormat, TraceFile};
@@ -200,7 +201,7 @@ impl Beside<'_> {
     /// Lets the filter check the sizes of the outputs.
     fn accept(&self, finished: &[Vec<(Unnamed, Written)>]) -> Result<(), Error> {
         let bytes = finished.iter().flatten().map(|(_, written)| written.report.bytes).max();
-        self.filter.map_or(Ok(()), |filter| filter.accept(bytes.unwrap_or(0)))
+        Ok(self.filter.map_or(Ok(()), |filter| filter.accept(bytes.unwrap_or(0)))?)
     }
 }
 
@@ -452,14 +453,15 @@ impl OpenOutput {
         let metadata = provenance::of_calibration(calibrated);
         let meta = Meta { base_ns: base_ns(calibrated), metadata, ..Meta::default() };
         match output.kind {
-            OutputKind::File(format) => TraceFile::create(&output.path, format, &meta).map(Self::File),
+            OutputKind::File(format) => Ok(Self::File(TraceFile::create(&output.path, format, &meta)?)),
             OutputKind::FileOfEach { format, ending } => {
                 Each::new(&output.path, format, ending, calibrated).map(Self::Each)
             }
             #[cfg(feature = "otf2")]
             OutputKind::Otf2 => {
                 let archive = archive::OpenArchive::create(&output.path, &meta);
-                archive.map(|archive| Self::Otf2(Box::new(archive))).map_err(|error| with_path(&output.path, error))
+                let archive = archive.map_err(|error| with_path(&output.path, error))?;
+                Ok(Self::Otf2(Box::new(archive)))
             }
         }
     }
@@ -480,7 +482,7 @@ impl OpenOutput {
 
     fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
         match self {
-            Self::File(file) => file.on_machine(machine),
+            Self::File(file) => Ok(file.on_machine(machine)?),
             // With machines there are no such files.
             Self::Each(_) => Ok(()),
             #[cfg(feature = "otf2")]
@@ -491,12 +493,12 @@ impl OpenOutput {
     #[cfg_attr(not(feature = "otf2"), expect(unused_variables, reason = "files have no parts of collectives"))]
     fn write(&mut self, trace: usize, first_track: u32, chunk: &Chunk, joined: &mut Joined) -> Result<(), Error> {
         match self {
-            Self::File(file) => file.write(chunk),
+            Self::File(file) => Ok(file.write(chunk)?),
             Self::Each(each) if first_track == 0 => each.write(trace, chunk),
             Self::Each(each) => each.write(trace, &machines::shifted(chunk, first_track.wrapping_neg())),
             #[cfg(feature = "otf2")]
             Self::Otf2(archive) => {
-                archive.write(trace, chunk, joined).map_err(|error| with_path(archive.path(), error))
+                Ok(archive.write(trace, chunk, joined).map_err(|error| with_path(archive.path(), error))?)
             }
         }
     }
@@ -507,7 +509,7 @@ impl OpenOutput {
             Self::File(_) => Ok(()),
             Self::Each(each) => each.end(trace),
             #[cfg(feature = "otf2")]
-            Self::Otf2(archive) => archive.end(trace, joined).map_err(|error| with_path(archive.path(), error)),
+            Self::Otf2(archive) => Ok(archive.end(trace, joined).map_err(|error| with_path(archive.path(), error))?),
         }
     }
 

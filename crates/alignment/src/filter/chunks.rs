@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
+use crate::Error;
 use foldhash::fast::FixedState;
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Sorted, StringId, Track, TrackId, TrackKind};
-use probe_sync_formats::{Error, EventFilter as _, Named, Seen};
+use probe_sync_formats::{EventFilter as _, Named, Seen};
 
 use super::judge::JobFilter;
 

@@ -6,8 +6,10 @@
 
 use std::cell::{Cell, RefCell};
 
+use crate::Error;
+use probe_sync_formats::Error as TraceError;
 use probe_sync_formats::model::{Picoseconds, nearest_ns};
-use probe_sync_formats::{Error, EventFilter, Named, Seen};
+use probe_sync_formats::{EventFilter, Named, Seen};
 
 use super::budget::Budget;
 use super::clock::Clock;
@@ -262,15 +264,15 @@ impl EventFilter for JobFilter {
         input < self.inputs.len()
     }
 
-    fn accept(&self, bytes: u64) -> Result<(), Error> {
+    fn accept(&self, bytes: u64) -> Result<(), TraceError> {
         let mut counts = self.counts.borrow_mut();
         counts.bytes = bytes;
         if counts.kept == 0 && !self.budget.as_ref().is_some_and(|budget| budget.borrow().full) {
             let problem = format!("{} leaves none of {} events; nothing was written", self.rule, counts.events);
-            return Err(Error::Request { problem });
+            return Err(TraceError::Request { problem });
         }
         match self.bytes_max {
-            Some(max) if bytes > max || self.is_full() => Err(Error::OverBudget { bytes }),
+            Some(max) if bytes > max || self.is_full() => Err(TraceError::OverBudget { bytes }),
             _ => Ok(()),
         }
     }

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::Error;
+use probe_sync_formats::ChunkOptions;
 use probe_sync_formats::model::{Instance, TraceFacts};
-use probe_sync_formats::{ChunkOptions, Error};
 
 use super::clock::Clock;
 use super::wanted::Steps;

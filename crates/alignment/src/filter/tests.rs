@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use probe_sync_formats::Error;
+use crate::Error;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

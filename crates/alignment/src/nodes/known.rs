@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use probe_sync_formats::Error;
+use crate::Error;
 use probe_sync_formats::model::Identity;
 use probe_sync_formats::words::joined;
 use probe_sync_lines::{MarksHeader, RankRecord};

@@ -17,8 +17,9 @@ mod trace;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::Error;
+use probe_sync_formats::FactOptions;
 use probe_sync_formats::model::{Identity, MappedTime, TraceClock, TraceFacts};
-use probe_sync_formats::{Error, FactOptions};
 
 use crate::clocks::MarkFiles;
 use crate::collectives::{

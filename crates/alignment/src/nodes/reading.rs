@@ -7,8 +7,9 @@ use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::Error;
 use probe_sync_formats::model::TraceFacts;
-use probe_sync_formats::{Error, FactOptions, TraceFormat, detect, workers};
+use probe_sync_formats::{FactOptions, TraceFormat, detect, workers};
 
 /// A trace's format and facts.
 pub(super) type Facts = (&'static dyn TraceFormat, TraceFacts);
@@ -37,7 +38,7 @@ pub(super) fn read_all(paths: &[PathBuf], options: &FactOptions, go_on: bool) ->
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         for worker in workers {
             for (place, facts) in worker.join().unwrap_or_else(|panic| resume_unwind(panic)) {
-                all[place] = Some(facts);
+                all[place] = Some(facts.map_err(Error::from));
             }
         }
     });

@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::Error;
 use probe_sync_estimate::series::{MapChain, TimeMap};
 use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
-use probe_sync_formats::{Error, Perfetto, TraceFormat};
+use probe_sync_formats::{Perfetto, TraceFormat};
 
 use super::offset::{self, Constant};
 use crate::calibrated::{Calibrated, CalibratedTrace};

@@ -21,8 +21,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::Error;
 use probe_sync_files::AtomicFile;
-use probe_sync_formats::{ALIGNED_TO, Error};
+use probe_sync_formats::ALIGNED_TO;
 use serde::Serialize;
 use tar::{Builder, EntryType, Header};
 

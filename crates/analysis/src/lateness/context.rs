@@ -10,10 +10,11 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
+use crate::Error;
 use probe_sync_alignment::{CalibratedTrace, StepNames};
 use probe_sync_formats::chunk::{Chunk, FlowEnd, Value};
 use probe_sync_formats::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, TraceFacts, nearest_ns};
-use probe_sync_formats::{ChunkOptions, Error, workers};
+use probe_sync_formats::{ChunkOptions, workers};
 
 /// Number → first start and last end on the reference clock, ns.
 pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;

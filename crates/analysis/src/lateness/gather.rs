@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::Error;
 use probe_sync_alignment::collectives::{NodeCollectives, Operation, Order, instance_text};
 use probe_sync_alignment::early_devices;
-use probe_sync_formats::Error;
 use probe_sync_formats::model::{Instance, Label, MappedTime, PS_PER_NS, Picoseconds, Replicas, nearest_ns};
 use probe_sync_formats::words::counted;
 use probe_sync_lateness::operation::{Arrival, ClockError, DEVIATIONS, judge};

@@ -4,7 +4,6 @@
 //! the time lost because of the rank it names. A merge adds it to the traces.
 
 use probe_sync_alignment::{AddedTrack, Calibrated, StepNames};
-use probe_sync_formats::Error;
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, Process, StringId, Track, TrackId, TrackKind, Value};
 
 use super::lateness;
@@ -22,7 +21,7 @@ impl AddedTrack for LateTrack {
         PROCESS
     }
 
-    fn chunk(&self, calibrated: &Calibrated, process: &str, pid: i64) -> Result<Chunk, Error> {
+    fn chunk(&self, calibrated: &Calibrated, process: &str, pid: i64) -> Result<Chunk, probe_sync_alignment::Error> {
         Ok(lateness(calibrated, &self.steps)?.track(process, pid))
     }
 }

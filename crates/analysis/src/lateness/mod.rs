@@ -74,10 +74,10 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
+use crate::Error;
 use probe_sync_alignment::collectives::{MapTime, MatchOptions, match_operations};
 use probe_sync_alignment::one_clock::{self, Otherwise};
 use probe_sync_alignment::{Calibrated, CalibratedTrace, StepNames, nodes, pairing};
-use probe_sync_formats::Error;
 
 use context::Context;
 use gather::Gatherer;

@@ -16,11 +16,12 @@ use std::io::{BufWriter, Seek as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::Error;
 use probe_sync_alignment::window::keeps;
 use probe_sync_files::{AtomicFile, NewFolders};
 use probe_sync_formats::rocpd::aligned;
 use probe_sync_formats::words::is_formula;
-use probe_sync_formats::{Error, Stages, in_order};
+use probe_sync_formats::{Stages, in_order};
 use probe_sync_rocpd::schema::View;
 use serde::Serialize;
 

@@ -25,11 +25,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::Error;
 use probe_sync_alignment::folders::{self, Wanted};
 use probe_sync_alignment::one_clock::{self, Otherwise};
 use probe_sync_alignment::window::resolve;
 use probe_sync_alignment::{Calibrated, ClockSource, Request, Window, calibrate};
-use probe_sync_formats::Error;
 use probe_sync_formats::model::TraceFacts;
 use probe_sync_rocpd::schema::{View, canonical_views, quoted};
 use probe_sync_sys::virtual_table;
@@ -253,7 +253,7 @@ impl Query {
     /// # Errors
     /// [`Error::Request`] naming both.
     pub fn refuse_overwriting(&self, output: PathBuf) -> Result<(), Error> {
-        self.calibrated.refuse_overwriting(&[output])
+        Ok(self.calibrated.refuse_overwriting(&[output])?)
     }
 
     /// SQLite error of a statement before its first row.
@@ -304,7 +304,8 @@ fn expect_one_clock(calibrated: &Calibrated, settings: &QuerySettings) -> Result
     if settings.own_clocks {
         return Ok(());
     }
-    one_clock::expect(calibrated, "to query the times of several databases", Otherwise::AsTheyAre).map(drop)
+    one_clock::expect(calibrated, "to query the times of several databases", Otherwise::AsTheyAre)?;
+    Ok(())
 }
 
 /// Creates a view of the profiler's and, if it has a guid, another one in front of it that states

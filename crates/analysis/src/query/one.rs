@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use crate::Error;
 use probe_sync_estimate::series::TimeMap;
-use probe_sync_formats::Error;
 use probe_sync_formats::rocpd::DatabaseFile;
 use probe_sync_rocpd::schema::{View, quoted};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -86,7 +86,7 @@ fn expect_own(connection: &Connection, file: &DatabaseFile, of: &OfProcess) -> R
         .map_err(|problem| file.wrong(&part.name, &problem))?;
     match other {
         None => Ok(()),
-        Some(row) => Err(file.of_another(part, row)),
+        Some(row) => Err(file.of_another(part, row).into()),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use probe_sync_formats::Error;
+use crate::Error;
 use probe_sync_formats::rocpd::DatabaseFile;
 use rusqlite::Connection;
 
@@ -40,7 +40,7 @@ impl Pool {
     /// Refuses what was read from files that were written to meanwhile.
     pub(super) fn expect_unchanged(&self) -> Result<(), Error> {
         let opened = std::mem::take(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner).opened);
-        opened.into_iter().try_for_each(|file| self.files[file].expect_unchanged())
+        Ok(opened.into_iter().try_for_each(|file| self.files[file].expect_unchanged())?)
     }
 
     pub(super) fn files(&self) -> usize {

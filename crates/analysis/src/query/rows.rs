@@ -14,10 +14,10 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
+use crate::Error;
 use foldhash::fast::FixedState;
 use probe_sync_alignment::window::keeps;
 use probe_sync_estimate::series::TimeMap;
-use probe_sync_formats::Error;
 use probe_sync_formats::rocpd::aligned;
 use probe_sync_rocpd::schema::quoted;
 use probe_sync_sys::virtual_table::{self, Plan};
@@ -118,7 +118,8 @@ impl Source {
         self.fail(self.pool.file(of.file).refused(&of.part.name, number, problem))
     }
 
-    fn fail(&self, error: Error) -> rusqlite::Error {
+    fn fail(&self, error: impl Into<Error>) -> rusqlite::Error {
+        let error = error.into();
         let text = error.to_string();
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         rusqlite::Error::ModuleError(text)
@@ -176,7 +177,7 @@ impl Source {
                 let number: i64 = row.get(0).map_err(failed)?;
                 count += 1;
                 if !matches!(row.get_ref(1).map_err(failed)?, ValueRef::Integer(1)) {
-                    return Err(file.of_another(part, number));
+                    return Err(file.of_another(part, number).into());
                 }
                 let first = block.cells.len();
                 for (place, is_time) in reading.times.iter().enumerate() {

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::Error;
 use probe_sync_alignment::{Calibrated, CalibratedTrace, NodeTrace};
 use probe_sync_estimate::series::TimeMap;
 use probe_sync_formats::rocpd::{Affinities, DatabaseFile, Part};
-use probe_sync_formats::{Error, Rocpd, TraceFormat};
+use probe_sync_formats::{Rocpd, TraceFormat};
 
 /// Everything that can be asked.
 pub(super) struct Tables {
@@ -81,7 +82,7 @@ impl Tables {
                 if let Some(other) = sources.insert(guid.clone(), number) {
                     let other = all.files.get(other).map_or(&trace.path, |file| &file.path).display();
                     let problem = format!("is from the same process, {guid}, as {other}; give one of them");
-                    return Err(Error::Database { path: trace.path.clone(), problem });
+                    return Err(Error::database(&trace.path, problem));
                 }
                 all.processes.push(Process::clone(&process));
             }
@@ -107,7 +108,7 @@ fn of_other_schema(trace: &NodeTrace, part: &Part, first: u32) -> Error {
         "its table {} has schema {}, but the previous ones have {first}, with other columns; query them separately",
         part.name, part.major
     );
-    Error::Database { path: trace.path.clone(), problem }
+    Error::database(&trace.path, problem)
 }
 
 impl Table {
@@ -120,7 +121,7 @@ impl Table {
     ) -> Result<(), Error> {
         if self.parts.iter().rev().take_while(|other| other.file == file).any(|other| other.part.guid == part.guid) {
             let problem = format!("contains two tables {} of the process {}; give one of them", self.base, part.guid);
-            return Err(Error::Database { path: process.file.clone().into(), problem });
+            return Err(Error::database(&process.file, problem));
         }
         let named_by_id =
             part.base.starts_with("rocpd_info_") || ["rocpd_string", "rocpd_event"].contains(&&*part.base);
@@ -130,7 +131,7 @@ impl Table {
                 with a primary key in a copy",
                 part.name
             );
-            return Err(Error::Database { path: process.file.clone().into(), problem });
+            return Err(Error::database(&process.file, problem));
         }
         for column in &part.columns {
             if ADDED.contains(&column.0.to_ascii_lowercase().as_str()) {
@@ -138,7 +139,7 @@ impl Table {
                     "the table {} has a column {}, a name that queries use for the origin of rows; rename it in a copy",
                     part.name, column.0
                 );
-                return Err(Error::Database { path: process.file.clone().into(), problem });
+                return Err(Error::database(&process.file, problem));
             }
             // SQLite does not tell names by case.
             if !self.columns.iter().any(|(known, _)| known.eq_ignore_ascii_case(&column.0)) {

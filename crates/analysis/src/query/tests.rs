@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::Error;
 use probe_sync_alignment::Request;
-use probe_sync_formats::Error;
 use probe_sync_rocpd::schema::{self, Version};
 use rusqlite::Connection;
 

@@ -15,9 +15,12 @@ pub enum ExportError {
         /// Why not, and what to do.
         reason: String,
     },
-    /// A trace cannot be written, or cannot be put on a reference clock.
+    /// A trace cannot be written.
     #[error(transparent)]
     Trace(#[from] probe_sync_formats::Error),
+    /// A trace cannot be put on a reference clock.
+    #[error(transparent)]
+    Alignment(#[from] probe_sync_alignment::Error),
     /// A database cannot be written.
     #[cfg(feature = "rocpd")]
     #[error(transparent)]

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use probe_sync_formats::Error;
+use crate::Error;
 use probe_sync_formats::model::{Bracket, MarkStamp, TraceFacts};
 use probe_sync_lines::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, token_of_file};
 

@@ -53,7 +53,7 @@ use self::used::Used;
 use self::windows::Window;
 use super::NodeCollectives;
 use super::matching::{Matching, Order, Pairing, match_operations};
-use probe_sync_formats::Error;
+use crate::Error;
 
 /// Offsets over the length of the traces.
 #[derive(Clone, Debug, PartialEq, Serialize)]

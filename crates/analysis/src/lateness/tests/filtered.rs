@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_alignment::Error;
 use probe_sync_alignment::{
     Calibrated, ClockSource, FilterSettings, MergeReport, MergeSettings, Request, StepNames, Steps, calibrate, merge,
 };
+use probe_sync_formats::ALIGNED_TO;
 use probe_sync_formats::testing::folder;
-use probe_sync_formats::{ALIGNED_TO, Error};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -4,10 +4,10 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use probe_sync_alignment::Error;
 use probe_sync_alignment::{
     AlignSettings, Calibrated, ClockSource, Outcome, Request, StepNames, align, calibrate, check,
 };
-use probe_sync_formats::Error;
 
 use crate::{Lateness, lateness};
 
