@@ -21,7 +21,7 @@ pub(crate) fn take_off(paths: &mut Vec<PathBuf>) -> Option<String> {
     let all: BTreeSet<PathBuf> = paths.iter().cloned().collect();
     let mut copies: Vec<(PathBuf, PathBuf)> = Vec::new();
     let mut alike: BTreeMap<String, Vec<(PathBuf, Content)>> = BTreeMap::new();
-    let mut kept: Vec<PathBuf> = Vec::with_capacity(paths.len());
+    let mut kept: BTreeSet<PathBuf> = BTreeSet::new();
     // Unpacked files first: they are the ones that are kept.
     let mut ordered: Vec<&PathBuf> = paths.iter().collect();
     ordered.sort_by_key(|path| is_packed(path));
@@ -29,11 +29,13 @@ pub(crate) fn take_off(paths: &mut Vec<PathBuf>) -> Option<String> {
         let original = of_session(path, &all).or_else(|| equal(path, &mut alike));
         match original {
             Some(original) => copies.push((path.clone(), original)),
-            None => kept.push(path.clone()),
+            None => {
+                kept.insert(path.clone());
+            }
         }
     }
     // Of a file that is named twice one stays.
-    paths.retain(|path| kept.iter().position(|kept| kept == path).map(|place| kept.swap_remove(place)).is_some());
+    paths.retain(|path| kept.remove(path));
     let told = |(copy, original): &(PathBuf, PathBuf)| format!("{} (of {})", copy.display(), original.display());
     let files = if copies.len() == 1 { "file, a copy" } else { "files, copies" };
     let named = joined(copies.iter().take(TOLD).map(told), copies.len());

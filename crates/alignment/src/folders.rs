@@ -4,6 +4,7 @@
 //! that begins like one. Files that this program wrote are skipped; their statistics lie next to
 //! them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
@@ -82,9 +83,10 @@ pub fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> {
         folders.push((path, paths[before..].to_vec()));
     }
     let copies = if ordered(request).is_none() { copies::take_off(&mut paths) } else { None };
+    let left: BTreeSet<&PathBuf> = paths.iter().collect();
     let of_folder = |(folder, found): &(&PathBuf, Vec<PathBuf>)| {
         let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let some: Vec<&PathBuf> = found.iter().filter(|path| paths.contains(path)).collect();
+        let some: Vec<&PathBuf> = found.iter().filter(|path| left.contains(path)).collect();
         let which = match some[..] {
             [one] => name(one),
             [first, .., last] => format!("{} to {}", name(first), name(last)),

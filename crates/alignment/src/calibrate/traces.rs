@@ -115,12 +115,12 @@ pub(super) fn snapshots(
         let problem = format!("{} traces, but {} snapshot files", paths.len(), files.len());
         return Err(Error::Request { problem });
     }
+    let files: BTreeMap<&PathBuf, &PathBuf> = paths.iter().zip(files).rev().collect();
     let of = |trace: &mut NodeTrace| {
         let near = trace.facts.span;
         let process = trace.facts.identity.process.as_ref();
         let stated = process.map(|process| process.time_namespace.unwrap_or_default());
-        let given = paths.iter().position(|path| *path == trace.path).and_then(|at| files.get(at));
-        match (given, source) {
+        match (files.get(&trace.path), source) {
             (Some(file), _) => Ok(Some(read_snapshots(file, near)?.in_namespace(stated, true, &[]))),
             (None, Source::Run(run)) if !request.realtime_only => {
                 let found = run.snapshots(trace.node, near)?;

@@ -86,7 +86,7 @@ pub(crate) fn agree_on_regions(
 ) -> Result<(Grouping, Option<RunDirectory>), Error> {
     let (mut claimed, root) = (None, collective.root());
     let grouping = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
-        let all = hellos.into_iter().flatten().enumerate();
+        let all = hellos.into_iter().enumerate().filter_map(|(rank, hello)| Some((rank, hello?)));
         let mut all: Vec<Hello> = all
             .map(|(rank, hello)| hello.map_err(|reason| format!("rank {rank}: {reason}")))
             .collect::<Result<_, _>>()?;

@@ -187,7 +187,7 @@ fn agree_on_ids(
     deadline: &Deadline,
 ) -> Result<Ids, Error> {
     negotiate(world, Some(opened), deadline, |statements: Vec<Option<Result<Opened, String>>>| {
-        let all = statements.into_iter().flatten().enumerate();
+        let all = statements.into_iter().enumerate().filter_map(|(rank, one)| Some((rank, one?)));
         let all: Vec<Opened> =
             all.map(|(rank, one)| one.map_err(|reason| format!("rank {rank}: {reason}"))).collect::<Result<_, _>>()?;
         let of = |region: &crate::join::Region| all.get(region.ranks[0] as usize)?.region.clone();
