@@ -5,14 +5,12 @@
 use std::path::PathBuf;
 
 use probe_sync_alignment::{
-    Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, OutputKind,
-    convert,
+    Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, convert,
 };
 #[cfg(feature = "rocpd")]
 use probe_sync_analysis::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_formats::AgentIndex;
 use probe_sync_formats::words::counted;
-use probe_sync_writers::OutputFormat;
 
 use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
@@ -98,50 +96,19 @@ fn write_csv(_: &ConvertArgs, _: &ConvertSettings) -> anyhow::Result<Vec<CsvFile
 fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<Output>> {
     let mut outputs: Vec<Output> = Vec::new();
     for name in arguments.output_format.iter().filter(|name| *name != CSV) {
-        let (ending, kind) = format_of(name)?;
-        let file = if ending.is_empty() {
-            arguments.output_file.clone()
-        } else {
-            format!("{}_{ending}", arguments.output_file)
-        };
-        let path = arguments.output_path.join(file);
-        if !outputs.iter().any(|output| (&output.path, output.kind) == (&path, kind)) {
-            outputs.push(Output { path, kind });
+        // The command line accepts no unknown names.
+        let output = Output::named(&arguments.output_path, &arguments.output_file, name)
+            .ok_or_else(|| anyhow::anyhow!(NO_OTF2).context(crate::output::Usage))?;
+        if !outputs.contains(&output) {
+            outputs.push(output);
         }
     }
     Ok(outputs)
 }
 
-/// Returns the output for a format name; the command line accepts no other names.
-fn format_of(name: &str) -> anyhow::Result<(&'static str, OutputKind)> {
-    Ok(match name {
-        "json" => ("results.json", OutputKind::File(OutputFormat::ChromeJson)),
-        "json.gz" => ("results.json.gz", OutputKind::File(OutputFormat::ChromeJson)),
-        "otf2" => ("otf2", otf2()?),
-        "kineto" => ("", of_each(OutputFormat::Kineto, ".pt.trace.json")),
-        "kineto.gz" => ("", of_each(OutputFormat::Kineto, ".pt.trace.json.gz")),
-        "xspace" => ("", of_each(OutputFormat::XSpace, ".xplane.pb")),
-        _ => ("results.pftrace", OutputKind::File(OutputFormat::Perfetto)),
-    })
-}
-
-/// One file for each trace, named after it.
-fn of_each(format: OutputFormat, ending: &'static str) -> OutputKind {
-    OutputKind::FileOfEach { format, ending }
-}
-
-#[cfg(feature = "otf2")]
-fn otf2() -> anyhow::Result<OutputKind> {
-    Ok(OutputKind::Otf2)
-}
-
 /// The library is part of the system, so not every build has it.
-#[cfg(not(feature = "otf2"))]
-fn otf2() -> anyhow::Result<OutputKind> {
-    let problem = "-f otf2: this program was built without OTF2; install libotf2 3.0 or newer with its headers (Debian: \
-                   libotf2-trace-dev) and build with --features otf2";
-    Err(anyhow::anyhow!(problem).context(crate::output::Usage))
-}
+const NO_OTF2: &str = "-f otf2: this program was built without OTF2; install libotf2 3.0 or newer with its headers (Debian: \
+                       libotf2-trace-dev) and build with --features otf2";
 
 fn text(report: &ConvertReport, calibrated: &Calibrated) -> String {
     let mut text = String::new();

@@ -103,7 +103,9 @@ impl Failure {
         use probe_sync_analysis::Error;
         let error = error.into();
         let kind = match &error {
-            Error::Request { .. } | Error::Alignment(AlignmentError::Request { .. }) => Kind::Config,
+            Error::Request { .. } | Error::Query { .. } | Error::Alignment(AlignmentError::Request { .. }) => {
+                Kind::Config
+            }
             Error::Alignment(AlignmentError::Line { .. }) => Kind::Damaged,
             Error::Trace(error) | Error::Alignment(AlignmentError::Trace(error)) => of_trace(error),
             _ => Kind::Refused,
@@ -143,10 +145,13 @@ fn with_keywords(text: &str) -> String {
         let length = part.find(|c: char| !(c.is_ascii_lowercase() || c == '-')).unwrap_or(part.len());
         let (flag, rest) = part.split_at(length);
         let is_flag = flag.starts_with(|c: char| c.is_ascii_lowercase()) && !told.ends_with(char::is_alphanumeric);
-        match is_flag {
-            true if flag == "from" => told.push_str("from_"),
-            true => told.push_str(&flag.replace('-', "_")),
-            false => told.extend(["--", flag]),
+        match flag {
+            _ if !is_flag => told.extend(["--", flag]),
+            "from" => told.push_str("from_"),
+            "run-dir" => told.push_str("clocks=Run(directory)"),
+            "offsets" => told.push_str("clocks=Offsets(file)"),
+            "from-collectives" => told.push_str("clocks=FROM_COLLECTIVES"),
+            _ => told.push_str(&flag.replace('-', "_")),
         }
         told.push_str(rest);
     }
@@ -179,6 +184,6 @@ mod tests {
     #[test]
     fn flags_become_keywords_and_other_dashes_stay() {
         let text = "give --nodes, or --assume-order -- not a--b; --from-collectives and --from";
-        assert_eq!(with_keywords(text), "give nodes, or assume_order -- not a--b; from_collectives and from_");
+        assert_eq!(with_keywords(text), "give nodes, or assume_order -- not a--b; clocks=FROM_COLLECTIVES and from_");
     }
 }

@@ -13,6 +13,7 @@ mod clock;
 mod errors;
 mod meeting;
 mod offsets;
+mod query;
 mod round;
 mod session;
 mod traces;
@@ -30,11 +31,13 @@ mod _native {
     #[pymodule_export]
     use super::offsets::Offsets;
     #[pymodule_export]
+    use super::query::{Rows, query};
+    #[pymodule_export]
     use super::round::PyRound;
     #[pymodule_export]
     use super::session::{Session, start, write_page};
     #[pymodule_export]
-    use super::traces::{align, check, merge, solve, stragglers, write_whole};
+    use super::traces::{align, check, convert, merge, solve, stragglers, write_whole};
     #[pymodule_export]
     use super::waiting::leave;
 

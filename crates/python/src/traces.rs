@@ -1,4 +1,4 @@
-//! `align`, `merge`, `check`, `stragglers` and `solve`: the command line's own library calls, with
+//! `align`, `merge`, `check`, `stragglers`, `convert` and `solve`: the command line's own library calls, with
 //! results as JSON.
 //!
 //! `probe_sync/traces.py` checks combinations of arguments, calls these functions and turns the
@@ -11,12 +11,13 @@ use std::sync::Arc;
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
 use probe_sync_alignment::{
-    AddedTrack, AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings,
-    Kinds, MergeSettings, OutputClock, Request, StepNames, Verdict,
+    AddedTrack, AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, ConvertSettings, FilterReport,
+    FilterSettings, Kinds, MergeSettings, Output, OutputClock, Request, StepNames, Verdict, Window,
 };
 use probe_sync_analysis::LateTrack;
+use probe_sync_analysis::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_files::{Draft, NewFolders};
-use probe_sync_formats::PlaneLayout;
+use probe_sync_formats::{AgentIndex, PlaneLayout};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
@@ -205,6 +206,93 @@ pub fn stragglers(
     Ok(told?)
 }
 
+/// Writes all traces in other formats; returns the result as JSON.
+#[pyfunction]
+#[pyo3(signature = (asked, output, *, name, formats, no_correction, collective_flows, machines, without_args, group_by_queue, agent_index, span))]
+#[expect(clippy::too_many_arguments, reason = "the keywords of the Python function")]
+pub fn convert(
+    py: Python<'_>,
+    asked: Asked,
+    output: PathBuf,
+    name: String,
+    formats: Vec<String>,
+    no_correction: bool,
+    collective_flows: bool,
+    machines: bool,
+    without_args: bool,
+    group_by_queue: bool,
+    agent_index: &str,
+    span: (Option<String>, Option<String>),
+) -> PyResult<String> {
+    let agent_index = match agent_index {
+        "absolute" => AgentIndex::Absolute,
+        "relative" => AgentIndex::Relative,
+        "type-relative" => AgentIndex::TypeRelative,
+        other => {
+            let text = format!("agent_index={other:?}: give \"absolute\", \"relative\" or \"type-relative\"");
+            return Err(Failure::config(text).into());
+        }
+    };
+    let settings = ConvertSettings {
+        window: window(&span)?,
+        collective_flows,
+        machines,
+        without_args,
+        as_they_are: no_correction,
+        group_by_queue,
+        agent_index,
+    };
+    let mut outputs: Vec<Output> = Vec::new();
+    for format in formats.iter().filter(|format| *format != CSV) {
+        let known = Output::named(&output, &name, format);
+        let known = known.ok_or_else(|| Failure::config(format!("formats: {format:?} is unknown; give {FORMATS}")))?;
+        if !outputs.contains(&known) {
+            outputs.push(known);
+        }
+    }
+    let csv = formats.iter().any(|format| format == CSV).then_some((output, name));
+    if outputs.is_empty() && csv.is_none() {
+        return Err(Failure::config(format!("formats is empty; give {FORMATS}")).into());
+    }
+    let request = asked.request(outputs.iter().map(|output| output.path.clone()).collect())?;
+    let told: Result<String, Failure> = waiting::run(py, None, move |_| converted(&request, &outputs, &settings, csv))?;
+    Ok(told?)
+}
+
+fn converted(
+    request: &Request,
+    outputs: &[Output],
+    settings: &ConvertSettings,
+    csv: Option<(PathBuf, String)>,
+) -> Result<String, Failure> {
+    let calibrated = calibrate(request)?;
+    let (mut traces, mut files, mut window_ns, mut collective_flows) = (Vec::new(), Vec::new(), None, None);
+    if !outputs.is_empty() {
+        let report = probe_sync_alignment::convert(&calibrated, outputs, settings).map_err(Failure::of_traces)?;
+        traces.extend(report.traces.iter().map(|trace| json!({"path": trace.path, "stats": trace.alignment})));
+        files.extend(report.outputs.iter().map(|written| {
+            let found = &written.report;
+            let rows = found.slices + found.instants + found.flow_ends;
+            json!({"path": written.path, "rows": rows, "bytes": found.bytes, "notes": written.notes()})
+        }));
+        (window_ns, collective_flows) = (report.window_ns, report.collective_flows);
+    }
+    if let Some((folder, name)) = csv {
+        let (own_clocks, window) = (settings.as_they_are, settings.window.clone());
+        let query = Query::open(request, &QuerySettings { own_clocks, window, timeout: None });
+        let settings = CsvSettings { agent_index: settings.agent_index, ..CsvSettings::default() };
+        let written = query.and_then(|query| query.write_csv(&folder, &name, &settings)).map_err(Failure::of_traces)?;
+        let none = Vec::<String>::new();
+        files.extend(
+            written.iter().map(|file| json!({"path": file.path, "rows": file.rows, "bytes": null, "notes": none})),
+        );
+    }
+    let own = json!({
+        "traces": traces, "files": files, "window_ns": window_ns, "collective_flows": collective_flows,
+    });
+    Ok(result(&calibrated, &own, false))
+}
+
 /// Recomputes a run from its recording; returns the result as JSON.
 #[pyfunction]
 pub fn solve(py: Python<'_>, recording: Recording, out: PathBuf) -> PyResult<String> {
@@ -213,7 +301,7 @@ pub fn solve(py: Python<'_>, recording: Recording, out: PathBuf) -> PyResult<Str
 }
 
 impl Asked {
-    fn request(self, outputs: Vec<PathBuf>) -> Result<Request, Failure> {
+    pub(crate) fn request(self, outputs: Vec<PathBuf>) -> Result<Request, Failure> {
         let markers = self.snapshot_markers.as_deref().map(regex::Regex::new).transpose();
         let markers = markers.map_err(|error| Failure::config(format!("snapshot_markers: {error}")))?;
         let clocks = match (self.run_dir, self.offsets) {
@@ -292,7 +380,16 @@ impl Recording {
     }
 }
 
-fn duration(name: &str, text: Option<&str>) -> Result<Option<probe_sync_time::Duration>, Failure> {
+/// Parses the start and the end of a time span.
+pub(crate) fn window((start, end): &(Option<String>, Option<String>)) -> Result<Window, Failure> {
+    Ok(Window {
+        start: read("start", start.as_deref(), str::parse)?.unwrap_or_default(),
+        end: read("end", end.as_deref(), str::parse)?.unwrap_or_default(),
+        ..Window::default()
+    })
+}
+
+pub(crate) fn duration(name: &str, text: Option<&str>) -> Result<Option<probe_sync_time::Duration>, Failure> {
     read(name, text, probe_sync::config::duration)
 }
 
@@ -394,3 +491,7 @@ fn told(solved: &Solved) -> String {
     })
     .to_string()
 }
+
+/// The format whose files `query` writes.
+const CSV: &str = "csv";
+const FORMATS: &str = "pftrace, json, json.gz, kineto, kineto.gz, xspace, csv or, if built with it, otf2";

@@ -71,7 +71,7 @@ class Mended(Folder):
 
     def check(self, traces, run_dir, largest_ns, judge):
         """The bent traces break collectives, the aligned ones none, and their times are the true ones."""
-        result = probe_sync.align(traces, run_dir=run_dir, output=self.folder / "aligned", validate=True)
+        result = probe_sync.align(traces, clocks=probe_sync.Run(run_dir), output=self.folder / "aligned", validate=True)
         self.assertGreater(result.verdict.before.broken, 0)
         self.assertEqual((result.verdict.result.broken, result.verdict.outcome), (0, "holds"))
         for trace in result.traces:

@@ -54,7 +54,7 @@ class Recorded(Folder):
                 shares = []
                 ours, theirs = self.folder / f"{kind}-ours", self.folder / f"{kind}-theirs"
                 aligned = probe_sync.align(
-                    traces, nodes=[0, 1, 2, 3], offsets=offsets, output=ours, validate=True, progress=shares.append
+                    traces, nodes=[0, 1, 2, 3], clocks=probe_sync.Offsets(offsets), output=ours, validate=True, progress=shares.append
                 )
                 status, _ = cli("align", "--traces", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets, "--output", theirs)
                 self.assertEqual(status, 0)
@@ -72,7 +72,7 @@ class Recorded(Folder):
                 ours, theirs = self.folder / f"{kind}-ours", self.folder / f"{kind}-theirs"
                 ours.mkdir()
                 theirs.mkdir()
-                merged = probe_sync.merge(traces, nodes=[0, 1, 2, 3], offsets=offsets, output=ours / name)
+                merged = probe_sync.merge(traces, nodes=[0, 1, 2, 3], clocks=probe_sync.Offsets(offsets), output=ours / name)
                 status, _ = cli("merge", "--traces", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets, "--output", theirs / name)
                 self.assertEqual(status, 0)
                 self.same(ours, theirs)
@@ -81,7 +81,7 @@ class Recorded(Folder):
     def test_filters_as_the_command_line(self):
         for kind, traces, offsets in self.sets():
             name = "all.xplane.pb" if kind == "jax" else "all.json.gz"
-            whole = probe_sync.merge(traces, nodes=range(4), offsets=offsets, output=self.folder / name, max_size="1G").filter
+            whole = probe_sync.merge(traces, nodes=range(4), clocks=probe_sync.Offsets(offsets), output=self.folder / name, max_size="1G").filter
             self.assertEqual((whole.left_out, whole.text, whole.bytes_max), (0, "", 1_000_000_000))
             cases = [
                 ({"ranks": [0, 2, 3], "from_": "10%", "to": "60%", "only": ["collectives", "gpu,steps"]}, "outside"),
@@ -92,7 +92,7 @@ class Recorded(Folder):
                     ours, theirs = self.folder / f"{kind}-{number}-ours", self.folder / f"{kind}-{number}-theirs"
                     ours.mkdir()
                     theirs.mkdir()
-                    merged = probe_sync.merge(traces, nodes=range(4), offsets=offsets, output=ours / name, **filters)
+                    merged = probe_sync.merge(traces, nodes=range(4), clocks=probe_sync.Offsets(offsets), output=ours / name, **filters)
                     status, told = cli(
                         "merge", "--traces", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets, "--output", theirs / name, *flags(filters)
                     )
@@ -112,7 +112,7 @@ class Recorded(Folder):
         folder = data("torch/b_4node_offset_drift")
         traces, offsets = sorted(folder.glob("node*.json.gz")), folder / "offsets.csv"
         ours, theirs = [{name: self.folder / f"{who}.{name}" for name in ("json", "csv")} for who in ("ours", "theirs")]
-        found = probe_sync.stragglers(traces, nodes=range(4), offsets=offsets, **ours)
+        found = probe_sync.stragglers(traces, nodes=range(4), clocks=probe_sync.Offsets(offsets), **ours)
         known = ["--traces", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets]
         self.assertEqual(cli("stragglers", *known, "--json", theirs["json"], "--csv", theirs["csv"])[0], 0)
         for name, path in ours.items():
@@ -124,7 +124,7 @@ class Recorded(Folder):
     def test_a_summary_is_short_and_a_cell_of_a_notebook_one_line(self):
         folder = data("torch/b_4node_offset_drift")
         traces, offsets = sorted(folder.glob("node*.json.gz")), folder / "offsets.csv"
-        known = {"nodes": range(4), "offsets": offsets}
+        known = {"nodes": range(4), "clocks": probe_sync.Offsets(offsets)}
         results = [
             probe_sync.check(traces),
             probe_sync.check(traces, **known),
@@ -142,7 +142,7 @@ class Recorded(Folder):
     def test_tables_for_pandas_and_arrow(self):
         folder = data("torch/b_4node_offset_drift")
         traces, offsets = sorted(folder.glob("node*.json.gz")), folder / "offsets.csv"
-        known = {"nodes": range(4), "offsets": offsets}
+        known = {"nodes": range(4), "clocks": probe_sync.Offsets(offsets)}
         late = probe_sync.stragglers(traces, **known)
         table = probe_sync.Offsets(offsets)
         rows = sum(len(table.lines(node).at_ns) for node in table.nodes)
@@ -205,6 +205,61 @@ class Recorded(Folder):
         with self.assertRaisesRegex(probe_sync.DamagedTrace, r"tpu_inference_2.xplane.pb: byte \d+"):
             probe_sync.check(trace)
 
+    def test_convert_as_the_command_line(self):
+        for kind, traces, offsets in self.sets():
+            with self.subTest(kind):
+                ours, theirs = self.folder / f"{kind}-ours", self.folder / f"{kind}-theirs"
+                known = {"nodes": range(4), "clocks": probe_sync.Offsets(offsets)}
+                for name, formats, options in (("all", ["pftrace", "json.gz"], {"collective_flows": True}), ("each", ["kineto"], {"end": "50%"})):
+                    done = probe_sync.convert(traces, output_dir=ours, formats=formats, name=name, **options, **known)
+                    inputs = ["--input", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets]
+                    status, _ = cli("convert", *inputs, "-d", theirs, "-o", name, "-f", *formats, *flags(options))
+                    self.assertEqual((status, len(done.traces)), (0, 4))
+                    self.assertEqual(len(done.files), 4 if formats == ["kineto"] else 2)
+                    self.assertTrue(all(file.rows > 0 and os.path.exists(file.path) for file in done.files))
+                # Statistics state the paths of the outputs.
+                files = sorted(path.name for path in theirs.iterdir() if path.is_file() and "stats" not in path.name)
+                self.assertEqual(len(files), 6)
+                for name in files:
+                    self.assertEqual((ours / name).read_bytes(), (theirs / name).read_bytes(), name)
+
+    def test_query_as_the_command_line(self):
+        traces = sorted(data("rocpd/b_4node_offset_drift").glob("node*.db"))
+        sql = "SELECT rank, name, start, end - start AS length, NULL AS absent, 0.5 AS half FROM regions ORDER BY start, rank"
+        known = {"clocks": probe_sync.FROM_COLLECTIVES}
+        rows = probe_sync.query(sql, traces, **known)
+        self.assertEqual(rows.columns, ("rank", "name", "start", "length", "absent", "half"))
+        found = list(rows)
+        status, told = cli("query", "--traces", *traces, "--from-collectives", "--sql", sql, "--format", "json")
+        self.assertEqual(status, 0)
+        self.assertEqual([dict(zip(rows.columns, row)) for row in found], json.loads(told[told.index("[") : told.rindex("]") + 1]))
+        self.assertGreater(len(found), 100)
+        self.assertEqual(list(rows), [], "an iterator is read once")
+        table = probe_sync.query(sql, traces, **known)._columns()
+        self.assertEqual(table["start"].dtype, np.int64)
+        self.assertEqual([table[name][0] for name in ("rank", "name", "absent", "half")], [found[0][at] for at in (0, 1, 4, 5)])
+        with self.assertRaisesRegex(probe_sync.ConfigError, "sql: no such table"):
+            probe_sync.query("SELECT * FROM elsewhere", traces, **known)
+        with self.assertRaisesRegex(probe_sync.ConfigError, "two columns are named a"):
+            probe_sync.query("SELECT 1 AS a, 2 AS a", traces, **known)._columns()
+
+    def test_rows_that_are_dropped_end_the_query(self):
+        traces = sorted(data("rocpd/b_4node_offset_drift").glob("node*.db"))
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+        before = len(os.listdir("/proc/self/task"))
+        rows = probe_sync.query(endless, traces, no_correction=True)
+        self.assertEqual([next(rows) for _ in range(3)], [(1,), (2,), (3,)])
+        self.assertGreater(len(os.listdir("/proc/self/task")), before)
+        del rows
+        deadline = time.monotonic() + 10
+        while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertLessEqual(len(os.listdir("/proc/self/task")), before)
+        never = endless.replace("SELECT i FROM", "SELECT sum(i) FROM")
+        with self.assertRaisesRegex(probe_sync.ConfigError, "aborted after 200ms"):
+            probe_sync.query(never, traces, timeout="200ms", no_correction=True)
+
+
 class Made(Folder):
     """Traces made here."""
 
@@ -217,14 +272,14 @@ class Made(Folder):
             trace.write_text(event(ts))
 
     def test_a_correction_is_new_minus_old(self):
-        done = probe_sync.merge(self.traces, nodes=[0, 1], offsets=self.offsets, output=self.folder / "all.json")
+        done = probe_sync.merge(self.traces, nodes=[0, 1], clocks=probe_sync.Offsets(self.offsets), output=self.folder / "all.json")
         self.assertEqual(done.traces[1].stats.correction_ns, (-2.5e6, -2.5e6, -2.5e6))
         self.assertEqual((done.largest_correction_ns, done.timeline), (-2.5e6, "system clock of node 0"))
 
     def test_a_bad_trace_is_left_out_on_request(self):
         bad = self.folder / "bad.json"
         bad.write_text('{"traceEvents": [')
-        asked = {"nodes": [0, 2, 1], "offsets": self.offsets, "output": self.folder / "all.json"}
+        asked = {"nodes": [0, 2, 1], "clocks": probe_sync.Offsets(self.offsets), "output": self.folder / "all.json"}
         traces = [self.traces[0], bad, self.traces[1]]
         with self.assertRaisesRegex(probe_sync.DamagedTrace, "bad.json"):
             probe_sync.merge(traces, **asked)
@@ -234,8 +289,8 @@ class Made(Folder):
         for found in (
             done,
             probe_sync.align(traces, skip_bad=True, **{**asked, "output": self.folder / "aligned"}),
-            probe_sync.check(traces, nodes=[0, 2, 1], offsets=self.offsets, skip_bad=True),
-            probe_sync.stragglers(traces, nodes=[0, 2, 1], offsets=self.offsets, skip_bad=True),
+            probe_sync.check(traces, nodes=[0, 2, 1], clocks=probe_sync.Offsets(self.offsets), skip_bad=True),
+            probe_sync.stragglers(traces, nodes=[0, 2, 1], clocks=probe_sync.Offsets(self.offsets), skip_bad=True),
         ):
             self.assertEqual([row["path"] for row in found.omitted["traces"]], [str(bad)])
 
@@ -276,7 +331,7 @@ class Made(Folder):
         self.assertEqual(less.filter.span_ns[1] - less.filter.span_ns[0], 39_000_000)
 
     def test_without_collectives_nobody_is_late(self):
-        found = probe_sync.stragglers(self.traces, nodes=[0, 1], offsets=self.offsets)
+        found = probe_sync.stragglers(self.traces, nodes=[0, 1], clocks=probe_sync.Offsets(self.offsets))
         self.assertEqual((found.stragglers, found.instances), ((), ()))
 
     def test_times_of_any_shape(self):
@@ -292,17 +347,21 @@ class Made(Folder):
             offsets.to_reference([1], 7)
 
     def test_what_does_not_go_together(self):
-        known = {"offsets": self.offsets}
+        known = {"clocks": probe_sync.Offsets(self.offsets)}
         for call, text in (
             (lambda: probe_sync.check(), "give traces"),
-            (lambda: probe_sync.check(self.traces, from_collectives=True, **known), "only one of them can provide the clocks"),
+            (lambda: probe_sync.check(self.traces, clocks="run"), "give Run"),
+            (lambda: probe_sync.convert(self.traces, output_dir="x", formats="pftrace", no_correction=True, **known), "omit one of them"),
+            (lambda: probe_sync.convert(self.traces, output_dir="x", formats="pdf"), "formats: \"pdf\" is unknown"),
+            (lambda: probe_sync.convert(self.traces, output_dir="x", formats=()), "formats is empty"),
+            (lambda: probe_sync.query("SELECT 1", self.traces, start="soon"), "start: soon is neither"),
             (lambda: probe_sync.check(self.traces, nodes=[0, 1], assume_order=True), "omit one of them"),
             (lambda: probe_sync.check(self.traces, realtime_only=True, snapshot_markers="x"), "excludes snapshots"),
             (lambda: probe_sync.check(self.traces, timeline="gpu", **known), "\"host\" or \"tracer\""),
             (lambda: probe_sync.check(self.traces, extrapolate="2", **known), "extrapolate: "),
             (lambda: probe_sync.check(self.traces, snapshot_markers="("), "snapshot_markers: "),
             (lambda: probe_sync.merge(self.traces, output="x.json", plane_layout="flat"), "gpu-tracks"),
-            (lambda: probe_sync.align(self.traces[1], output="x.json"), "give run_dir, offsets"),
+            (lambda: probe_sync.align(self.traces[1], output="x.json"), r"give clocks=Run\(directory\), clocks=Offsets\(file\)"),
             (lambda: probe_sync.merge(self.traces, output="x.json", ranks="3-1"), "ranks: 3-1 is not a list of ranks"),
             (lambda: probe_sync.merge(self.traces, output="x.json", steps="5..3"), "steps: 5..3 ends before it begins"),
             (lambda: probe_sync.merge(self.traces, output="x.json", from_="soon"), "from_: soon is neither"),
@@ -318,11 +377,11 @@ class Made(Folder):
 
     def test_whose_the_traces_are_is_not_guessed(self):
         with self.assertRaisesRegex(probe_sync.RefusedTrace, "Give nodes"):
-            probe_sync.align(self.traces, offsets=self.offsets, output=self.folder / "out")
+            probe_sync.align(self.traces, clocks=probe_sync.Offsets(self.offsets), output=self.folder / "out")
 
     def test_events_outside_of_the_measurement(self):
         self.traces[1].write_text(event(3_000_000))
-        ask = {"nodes": [0, 1], "offsets": self.offsets, "output": self.folder / "out"}
+        ask = {"nodes": [0, 1], "clocks": probe_sync.Offsets(self.offsets), "output": self.folder / "out"}
         with self.assertRaisesRegex(probe_sync.RefusedTrace, "extrapolate"):
             probe_sync.align(self.traces, **ask)
         done = probe_sync.align(self.traces, extrapolate=datetime.timedelta(seconds=10), **ask)
@@ -358,7 +417,7 @@ class Interrupted(Folder):
         self.trace.write_text(f'{{"traceEvents": [{events}], "baseTimeNanoseconds": 0}}')
         offsets = self.folder / "offsets.csv"
         offsets.write_text("node,node_realtime_ns,offset_vs_node0_ns\n1,0,2000\n1,90000000,2000\n")
-        self.ask = {"nodes": [1], "offsets": offsets, "output": self.folder / "aligned.json"}
+        self.ask = {"nodes": [1], "clocks": probe_sync.Offsets(offsets), "output": self.folder / "aligned.json"}
 
     def test_ctrl_c_ends_the_call_and_leaves_nothing_half(self):
         begun = time.monotonic()

@@ -10,7 +10,7 @@ from common import LIMIT_S, Folder
 WELL = """
 import probe_sync
 
-result = probe_sync.align(["a.xplane.pb"], offsets="offsets.csv", output="aligned", validate=True)
+result = probe_sync.align(["a.xplane.pb"], clocks=probe_sync.Offsets("offsets.csv"), output="aligned", validate=True)
 corrections: list[float] = [trace.stats.uncertainty_ns for trace in result.traces]
 group: probe_sync.Group = probe_sync.launch.from_torch()
 handler: probe_sync.torch.TraceHandler = probe_sync.torch.trace_handler("traces", group=group, window="250ms")

@@ -74,6 +74,26 @@ pub enum OutputKind {
     Otf2,
 }
 
+impl Output {
+    /// Returns the output of a format of this name in a folder; names of files begin with `name`.
+    /// `None` for a name that this build does not know.
+    pub fn named(folder: &Path, name: &str, format: &str) -> Option<Self> {
+        let of_each = |format, ending| ("", OutputKind::FileOfEach { format, ending });
+        let (ending, kind) = match format {
+            "pftrace" | "perfetto" => ("_results.pftrace", OutputKind::File(OutputFormat::Perfetto)),
+            "json" => ("_results.json", OutputKind::File(OutputFormat::ChromeJson)),
+            "json.gz" => ("_results.json.gz", OutputKind::File(OutputFormat::ChromeJson)),
+            "kineto" => of_each(OutputFormat::Kineto, ".pt.trace.json"),
+            "kineto.gz" => of_each(OutputFormat::Kineto, ".pt.trace.json.gz"),
+            "xspace" => of_each(OutputFormat::XSpace, ".xplane.pb"),
+            #[cfg(feature = "otf2")]
+            "otf2" => ("_otf2", OutputKind::Otf2),
+            _ => return None,
+        };
+        Some(Self { path: folder.join(format!("{name}{ending}")), kind })
+    }
+}
+
 /// Options of a conversion.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConvertSettings {

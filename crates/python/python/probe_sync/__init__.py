@@ -7,7 +7,7 @@ Alongside a training loop, on every rank::
 
 Afterwards, anywhere::
 
-    probe_sync.align(traces, run_dir="run", output="aligned/", validate=True)
+    probe_sync.align(traces, clocks=probe_sync.Run("run"), output="aligned/", validate=True)
 
 This package never prints, installs no signal handlers, and does not link MPI. Errors are subclasses of `probe_sync.Error`; their messages say what to do.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._inputs import FROM_COLLECTIVES, FromCollectives, Run, TraceKeywords
 from ._native import Clock, Meeting, Reading, Round, __version__
 from .errors import (
     AlreadyStarted,
@@ -42,6 +43,8 @@ from .results import (
     AlignmentStats,
     CheckReport,
     CheckResult,
+    ConvertedFile,
+    ConvertResult,
     FilterReport,
     MergeResult,
     SolveResult,
@@ -51,7 +54,7 @@ from .results import (
 )
 from .rocm import analyze_collective_operations, combine_traces
 from .session import Session, State, clock, current, start
-from .traces import align, check, merge, solve, stragglers
+from .traces import Rows, align, check, convert, merge, query, solve, stragglers
 
 if TYPE_CHECKING:
     from . import jax as jax
@@ -77,10 +80,14 @@ __all__ = [
     "Clock",
     "ClockError",
     "ConfigError",
+    "ConvertResult",
+    "ConvertedFile",
     "DamagedTrace",
     "Error",
+    "FROM_COLLECTIVES",
     "FileError",
     "FilterReport",
+    "FromCollectives",
     "Group",
     "JoinError",
     "Late",
@@ -90,9 +97,11 @@ __all__ = [
     "MissingFile",
     "NodeLines",
     "Offsets",
-    "RefusedTrace",
     "Reading",
+    "RefusedTrace",
     "Round",
+    "Rows",
+    "Run",
     "Session",
     "SessionEnded",
     "SessionFailed",
@@ -100,6 +109,7 @@ __all__ = [
     "State",
     "Straggler",
     "StragglersResult",
+    "TraceKeywords",
     "Verdict",
     "WaitTimeout",
     "Waiting",
@@ -109,6 +119,7 @@ __all__ = [
     "check",
     "clock",
     "combine_traces",
+    "convert",
     "current",
     "from_env",
     "from_hosts",
@@ -116,6 +127,7 @@ __all__ = [
     "from_mpi4py",
     "from_torch",
     "merge",
+    "query",
     "solve",
     "start",
     "stragglers",

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Clock", "Marks", "Meeting", "Offsets", "Reading", "Round", "Session", "__version__", "agreed_id", "align", "check", "leave", "merge", "solve", "start", "stragglers", "write_page", "write_whole"]
+__all__ = ["Clock", "Marks", "Meeting", "Offsets", "Reading", "Round", "Rows", "Session", "__version__", "agreed_id", "align", "check", "convert", "leave", "merge", "query", "solve", "start", "stragglers", "write_page", "write_whole"]
 
 __version__: str
 
@@ -155,6 +155,18 @@ class Offsets:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]: ...
     def convert(self, times_ns: npt.NDArray[np.int64], node: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]: ...
 
+@final
+class Rows:
+    @property
+    def columns(self) -> list[str]: ...
+    @property
+    def timeline(self) -> str: ...
+    @property
+    def notes(self) -> list[str]: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    def next_batch(self) -> list[npt.NDArray[np.int64] | npt.NDArray[np.float64] | list[object]] | None: ...
+
 def start(
     file: str | None,
     settings: Sequence[tuple[str, str]],
@@ -190,6 +202,21 @@ def merge(
 ) -> str: ...
 def check(asked: dict[str, Any], *, report: str | None) -> str: ...
 def stragglers(asked: dict[str, Any], *, step_name: str | None, json: str | None, csv: str | None) -> str: ...
+def convert(
+    asked: dict[str, Any],
+    output: str,
+    *,
+    name: str,
+    formats: Sequence[str],
+    no_correction: bool,
+    collective_flows: bool,
+    machines: bool,
+    without_args: bool,
+    group_by_queue: bool,
+    agent_index: str,
+    span: tuple[str | None, str | None],
+) -> str: ...
+def query(sql: str, asked: dict[str, Any], *, no_correction: bool, span: tuple[str | None, str | None], timeout: str | None) -> Rows: ...
 def write_page(out: str) -> str | None: ...
 def write_whole(path: str, write: Callable[[str], object]) -> None: ...
 def solve(recording: dict[str, Any], out: str) -> str: ...

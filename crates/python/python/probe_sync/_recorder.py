@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _native, launch, session, traces
+from ._inputs import Run
 from .errors import ConfigError, Error, SessionEnded, WaitTimeout
 from .results import MergeResult
 
@@ -136,7 +137,7 @@ class Recorder:
                 lost = f" (no longer in the run: rank {', '.join(map(str, gone))})" if gone else ""
                 raise Error(
                     f"{len(missing)} trace(s) did not arrive: {told}{lost}; check the output of their ranks, give all ranks a folder shared with "
-                    f"rank 0, or align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
+                    f"rank 0, or align them later: probe_sync.merge(traces, clocks=probe_sync.Run({str(self.run)!r}), output=...)"
                 )
             cycles = [[self._taken(rank, trace(path)) for rank, path in enumerate(cycle)] for cycle in written]
         except (Error, OSError) as error:
@@ -145,7 +146,7 @@ class Recorder:
             return
         if failure is not None:
             if self._merge and written:
-                _tell(f"probe_sync: not merging the traces after an error; to merge them, call probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)")
+                _tell(f"probe_sync: not merging the traces after an error; to merge them, call probe_sync.merge(traces, clocks=probe_sync.Run({str(self.run)!r}), output=...)")
             return
         if self._merge and written:
             # Not a daemon: the interpreter waits for it at exit.
@@ -254,7 +255,7 @@ class Recorder:
         for cycle, paths in enumerate(written):
             target = output(cycle)
             try:
-                self.result = traces.merge(list(paths), run_dir=self.run, output=target, validate=True)
+                self.result = traces.merge(list(paths), clocks=Run(self.run), output=target, validate=True)
             except Error as error:
                 warnings.warn(f"probe_sync: {target} was not written: {error}", RuntimeWarning, stacklevel=2)
                 continue

@@ -1,4 +1,4 @@
-"""Results of `align`, `merge`, `check`, `stragglers` and `solve`."""
+"""Results of `align`, `merge`, `check`, `stragglers`, `convert` and `solve`."""
 
 from __future__ import annotations
 
@@ -299,6 +299,40 @@ class SolveResult:
     """Clock and path faults, as sentences, in the order in which they appeared."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ConvertedFile:
+    """A file or folder that `convert` wrote."""
+
+    path: str
+    """Path of the file or folder."""
+    rows: int
+    """Number of rows of a CSV file, otherwise of slices, instants and ends of flows."""
+    bytes: int | None
+    """Size before compression, bytes; None for CSV files."""
+    notes: tuple[str, ...]
+    """Remarks."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ConvertResult(_Calibrated, Table):
+    """Result of `convert`; as a table it has one row per file."""
+
+    traces: tuple[AlignedTrace, ...]
+    """The traces; `output` is empty."""
+    files: tuple[ConvertedFile, ...]
+    """The files and folders written."""
+    window_ns: tuple[int, int] | None
+    """The requested time span, ns on the clock of the outputs."""
+    collective_flows: dict[str, int] | None
+    """Numbers of collectives joined by flows; None if not requested."""
+
+    def _columns(self) -> dict[str, Any]:
+        return columns([dataclasses.asdict(file) for file in self.files])
+
+    def __repr__(self) -> str:
+        return f"<probe_sync.ConvertResult: {len(self.traces)} traces, {len(self.files)} files>"
+
+
 def stats(told: dict[str, Any]) -> AlignmentStats:
     """Parses statistics from JSON, in which null means infinite."""
     correction, uncertainty = told["correction_ns"], told["uncertainty_ns"]
@@ -342,6 +376,17 @@ def stragglers(told: dict[str, Any]) -> StragglersResult:
 def solved(told: dict[str, Any]) -> SolveResult:
     """Parses a result of `solve` from JSON."""
     return SolveResult(**{**told, "notes": tuple(told["notes"]), "faults": tuple(told["faults"])})
+
+
+def converted(told: dict[str, Any]) -> ConvertResult:
+    own = told["own"]
+    return ConvertResult(
+        **common(told),
+        traces=tuple(AlignedTrace(row["path"], "", stats(row["stats"])) for row in own["traces"]),
+        files=tuple(ConvertedFile(file["path"], file["rows"], file["bytes"], tuple(file["notes"])) for file in own["files"]),
+        window_ns=None if own["window_ns"] is None else (own["window_ns"][0], own["window_ns"][1]),
+        collective_flows=own["collective_flows"],
+    )
 
 
 def _head(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _recorder, _settings
 from .errors import ConfigError
+from .offsets import Offsets
 from .results import MergeResult
 from .traces import check, merge
 
@@ -28,7 +29,7 @@ def combine_traces(
         return merge(traces, output=output, allow_uncalibrated=True)
     if offsets is None:
         raise ConfigError("combine_traces: give offsets, or apply_alignment=False to keep the original times")
-    return merge(traces, output=output, offsets=offsets, snapshots=snapshots, assume_order=True)
+    return merge(traces, output=output, clocks=Offsets(offsets), snapshots=snapshots, assume_order=True)
 
 
 def analyze_collective_operations(

@@ -1,4 +1,4 @@
-"""Puts raw traces on one clock, with the functions behind the command line: `align`, `merge`, `check`, `stragglers`, `solve`.
+"""Puts raw traces on one clock, with the functions behind the command line: `align`, `merge`, `check`, `stragglers`, `convert`, `query`, `solve`.
 
 Keywords correspond to the command line's options; see `probe_sync align --help` for details. All calls release the interpreter lock, and Ctrl-C
 ends them: a trace that is being written is finished in the background or removed at exit, so no partial output remains.
@@ -9,60 +9,40 @@ from __future__ import annotations
 import json as _json
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, SupportsIndex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from . import _native, _settings, results
+import numpy as np
+
+from . import _inputs, _native, _settings, results
+from ._tables import Table
 from .errors import ConfigError
-from .results import AlignedTrace, AlignResult, CheckResult, MergeResult, SolveResult, StragglersResult
+from .results import AlignedTrace, AlignResult, CheckResult, ConvertResult, MergeResult, SolveResult, StragglersResult
+
+if TYPE_CHECKING:
+    from ._inputs import TraceKeywords, Unpack
 
 
 def align(
     traces: _settings.Path | Iterable[_settings.Path] | None = None,
     *,
     output: _settings.Path,
-    nodes: Sequence[int] = (),
-    assume_order: bool = False,
-    run_dir: _settings.Path | None = None,
-    offsets: _settings.Path | None = None,
-    from_collectives: bool = False,
-    max_rate_change: float | None = None,
-    extrapolate: _settings.Time | None = None,
-    snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
-    snapshot_markers: str | None = None,
-    realtime_only: bool = False,
-    timeline: str = "host",
-    skip_bad: bool = False,
     annotate: bool = False,
     embed_snapshots: bool = False,
     validate: bool = False,
     progress: Callable[[float], object] | None = None,
+    **keywords: Unpack[TraceKeywords],
 ) -> AlignResult:
     """Rewrites traces onto the reference clock, each in its own format: to the file `output`, or for several traces to that directory.
 
-    The clock offsets come from `run_dir` (a run's directory), `offsets` (its offsets, or a CSV of node, node time, offset) or
-    `from_collectives`, whose bounds hold if no clock steps or changes its rate by more than `max_rate_change` ppm (default: 10) within a window of 10 s
-    or more. Without `traces`, the traces in the run's directory are used. `progress` is called with the fraction of traces written so
-    far. `validate` checks happens-before before and after alignment. `skip_bad` skips unreadable traces, with a warning for each; otherwise one
-    unreadable trace is an error. `omitted` in the result lists what was skipped.
+    `clocks` is `Run(directory)` of a run, `Offsets(file)` (its offsets, or a CSV of node, node time, offset) or `FROM_COLLECTIVES`. `TraceKeywords`
+    describes this and the other keywords that all functions on traces share. Without `traces`, the traces in the run's directory are used.
+    `progress` is called with the fraction of traces written so far. `validate` checks happens-before before and after alignment. `omitted` in
+    the result lists what was skipped.
 
     Raises `RefusedTrace` if the traces do not match the measured clocks, `DamagedTrace`, `FileError`, and `ConfigError` for invalid arguments.
     """
-    asked = _asked(
-        traces,
-        nodes,
-        assume_order,
-        run_dir,
-        offsets,
-        from_collectives,
-        max_rate_change,
-        extrapolate,
-        snapshots,
-        snapshot_markers,
-        realtime_only,
-        timeline,
-        skip_bad,
-    )
+    asked = _inputs.request(traces, **keywords)
     told = _json.loads(
         _native.align(
             asked, os.fspath(output), annotate=annotate, embed_snapshots=embed_snapshots, validate=validate, progress=progress
@@ -75,18 +55,6 @@ def merge(
     traces: _settings.Path | Iterable[_settings.Path] | None = None,
     *,
     output: _settings.Path,
-    nodes: Sequence[int] = (),
-    assume_order: bool = False,
-    run_dir: _settings.Path | None = None,
-    offsets: _settings.Path | None = None,
-    from_collectives: bool = False,
-    max_rate_change: float | None = None,
-    extrapolate: _settings.Time | None = None,
-    snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
-    snapshot_markers: str | None = None,
-    realtime_only: bool = False,
-    timeline: str = "host",
-    skip_bad: bool = False,
     allow_uncalibrated: bool = False,
     plane_layout: str = "xprof",
     annotate: bool = False,
@@ -101,11 +69,12 @@ def merge(
     max_size: str | int | None = None,
     step_name: str | None = None,
     validate: bool = False,
+    **keywords: Unpack[TraceKeywords],
 ) -> MergeResult:
     """Merges the traces of all nodes into one file, on one clock. Clocks and errors are as in `align`.
 
     `allow_uncalibrated` also merges traces with unknown clocks, unchanged and marked as such; `plane_layout` is "xprof" or "gpu-tracks".
-    `skip_bad` skips unreadable traces, with a warning for each. For databases, `schema="3.0.0"` adds the tags that newer readers expect to schema 3,
+    For databases, `schema="3.0.0"` adds the tags that newer readers expect to schema 3,
     and `drop_foreign` drops tables that are not rocprofv3's.
     `mark_late` adds a track that shows which rank was late to each collective.
 
@@ -123,21 +92,7 @@ def merge(
         "max_size": _text(max_size),
         "step_name": step_name,
     }
-    asked = _asked(
-        traces,
-        nodes,
-        assume_order,
-        run_dir,
-        offsets,
-        from_collectives,
-        max_rate_change,
-        extrapolate,
-        snapshots,
-        snapshot_markers,
-        realtime_only,
-        timeline,
-        skip_bad,
-    )
+    asked = _inputs.request(traces, **keywords)
     told = _json.loads(
         _native.merge(
             asked,
@@ -167,39 +122,14 @@ def merge(
 def check(
     traces: _settings.Path | Iterable[_settings.Path] | None = None,
     *,
-    nodes: Sequence[int] = (),
-    assume_order: bool = False,
-    run_dir: _settings.Path | None = None,
-    offsets: _settings.Path | None = None,
-    from_collectives: bool = False,
-    max_rate_change: float | None = None,
-    extrapolate: _settings.Time | None = None,
-    snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
-    snapshot_markers: str | None = None,
-    realtime_only: bool = False,
-    timeline: str = "host",
-    skip_bad: bool = False,
     report: _settings.Path | None = None,
+    **keywords: Unpack[TraceKeywords],
 ) -> CheckResult:
     """Checks that no collective ends before every rank has entered it; without clocks, the original times are checked.
 
     `report` is a JSON file to write, as with `--json`. A broken edge is a result, not an exception: see `result.verdict.outcome`.
     """
-    asked = _asked(
-        traces,
-        nodes,
-        assume_order,
-        run_dir,
-        offsets,
-        from_collectives,
-        max_rate_change,
-        extrapolate,
-        snapshots,
-        snapshot_markers,
-        realtime_only,
-        timeline,
-        skip_bad,
-    )
+    asked = _inputs.request(traces, **keywords)
     told = _json.loads(_native.check(asked, report=None if report is None else os.fspath(report)))
     found = results.verdict(told["verdict"])
     assert found is not None, "check always judges"
@@ -209,44 +139,145 @@ def check(
 def stragglers(
     traces: _settings.Path | Iterable[_settings.Path] | None = None,
     *,
-    nodes: Sequence[int] = (),
-    assume_order: bool = False,
-    run_dir: _settings.Path | None = None,
-    offsets: _settings.Path | None = None,
-    from_collectives: bool = False,
-    max_rate_change: float | None = None,
-    extrapolate: _settings.Time | None = None,
-    snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
-    snapshot_markers: str | None = None,
-    realtime_only: bool = False,
-    timeline: str = "host",
-    skip_bad: bool = False,
     step_name: str | None = None,
     json: _settings.Path | None = None,
     csv: _settings.Path | None = None,
+    **keywords: Unpack[TraceKeywords],
 ) -> StragglersResult:
     """Finds the ranks that were late to collectives, by how much, and with what certainty. Clocks and errors are as in `align`.
 
     `step_name` is a regular expression for events that are steps of the program, with a group for the step number. `json` and `csv` are files to write,
     as with the command line's flags. If there is no collective to analyse, the result has no `instances`.
     """
-    asked = _asked(
-        traces,
-        nodes,
-        assume_order,
-        run_dir,
-        offsets,
-        from_collectives,
-        max_rate_change,
-        extrapolate,
-        snapshots,
-        snapshot_markers,
-        realtime_only,
-        timeline,
-        skip_bad,
-    )
+    asked = _inputs.request(traces, **keywords)
     files = {name: None if path is None else os.fspath(path) for name, path in (("json", json), ("csv", csv))}
     return results.stragglers(_json.loads(_native.stragglers(asked, step_name=step_name, **files)))
+
+
+def convert(
+    traces: _settings.Path | Iterable[_settings.Path] | None = None,
+    *,
+    output_dir: _settings.Path,
+    formats: str | Iterable[str],
+    name: str = "out",
+    no_correction: bool = False,
+    collective_flows: bool = False,
+    machines: bool = False,
+    without_args: bool = False,
+    group_by_queue: bool = False,
+    agent_index: str = "relative",
+    start: str | int | None = None,
+    end: str | int | None = None,
+    **keywords: Unpack[TraceKeywords],
+) -> ConvertResult:
+    """Writes all traces in other formats to `output_dir`; the names of the files begin with `name`. Clocks and errors are as in `align`.
+
+    `formats` are "pftrace", "json", "json.gz", "otf2" (one output with all traces), "kineto", "kineto.gz", "xspace" (one file per trace) and "csv" (of
+    databases, one file per kind of event). `no_correction` leaves all times unchanged. `collective_flows` joins the parts of each collective by flows;
+    `machines` (for "pftrace") keeps each host's times and describes how the clocks are related. `without_args` omits the arguments of events.
+    `group_by_queue` and `agent_index` ("absolute", "relative", "type-relative") apply to databases. `start` and `end` select events: ns on the clock of the
+    outputs, "+1.5s" after the first event, or "30%" of the time span.
+    """
+    if no_correction and keywords.get("clocks") is not None:
+        raise ConfigError("no_correction excludes clocks: omit one of them")
+    asked = _inputs.request(traces, **keywords)
+    told = _json.loads(
+        _native.convert(
+            asked,
+            os.fspath(output_dir),
+            name=name,
+            formats=[formats] if isinstance(formats, str) else list(formats),
+            no_correction=no_correction,
+            collective_flows=collective_flows,
+            machines=machines,
+            without_args=without_args,
+            group_by_queue=group_by_queue,
+            agent_index=agent_index,
+            span=(_text(start), _text(end)),
+        )
+    )
+    return results.converted(told)
+
+
+class Rows(Table):
+    """Rows of a query: an iterator of tuples that reads the databases as it goes, or a table of the rows that are left."""
+
+    def __init__(self, native: _native.Rows) -> None:
+        self._native = native
+        self._left: Iterator[tuple[Any, ...]] | None = None
+        self.columns: tuple[str, ...] = tuple(native.columns)
+        self.timeline: str = native.timeline
+        self.notes: tuple[str, ...] = tuple(native.notes)
+        self.warnings: tuple[str, ...] = tuple(native.warnings)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        if self._left is None:
+            self._left = _tuples(self._native)
+        return next(self._left)
+
+    def _columns(self) -> dict[str, Any]:
+        twice = [name for at, name in enumerate(self.columns) if name in self.columns[:at]]
+        if twice:
+            raise ConfigError(f"two columns are named {twice[0]}; rename one with AS")
+        if self._left is not None:
+            return dict(zip(self.columns, _transposed(list(self), len(self.columns)), strict=True))
+        batches = list(_batches(self._native))
+        return {name: _joined([batch[at] for batch in batches]) for at, name in enumerate(self.columns)}
+
+    def __repr__(self) -> str:
+        return f"<probe_sync.Rows of {', '.join(self.columns)}; times are on {self.timeline}>"
+
+
+def query(
+    sql: str,
+    traces: _settings.Path | Iterable[_settings.Path] | None = None,
+    *,
+    no_correction: bool = False,
+    start: str | int | None = None,
+    end: str | int | None = None,
+    timeout: _settings.Time | None = None,
+    **keywords: Unpack[TraceKeywords],
+) -> Rows:
+    """Runs one SQL query over the databases (rocpd) of all ranks, with all times on one clock. Clocks and errors are as in `align`.
+
+    Tables and views are rocprofv3's, with the columns `host`, `rank` and `file` in front. The rows are an iterator of tuples;
+    `Rows.to_pandas()` gives a DataFrame. `no_correction` leaves times on the clocks of their nodes; `start` and `end` select events as in `convert`;
+    `timeout` limits the time of the query.
+    """
+    if no_correction and keywords.get("clocks") is not None:
+        raise ConfigError("no_correction excludes clocks: omit one of them")
+    asked = _inputs.request(traces, **keywords)
+    limit = None if timeout is None else _settings.time_text(timeout)
+    return Rows(_native.query(sql, asked, no_correction=no_correction, span=(_text(start), _text(end)), timeout=limit))
+
+
+def _batches(native: _native.Rows) -> Iterator[list[Any]]:
+    while (batch := native.next_batch()) is not None:
+        yield batch
+
+
+def _tuples(native: _native.Rows) -> Iterator[tuple[Any, ...]]:
+    for batch in _batches(native):
+        yield from zip(*map(_values, batch), strict=True)
+
+
+def _values(column: Any) -> list[Any]:
+    return list(column.tolist() if isinstance(column, np.ndarray) else column)
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Joins the parts of a column: an array if all parts are arrays of one type, otherwise a list."""
+    kinds = {part.dtype if isinstance(part, np.ndarray) else None for part in parts}
+    if len(kinds) == 1 and None not in kinds:
+        return np.concatenate(parts)
+    return [value for part in parts for value in _values(part)]
+
+
+def _transposed(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [[row[at] for row in rows] for at in range(width)]
 
 
 def solve(
@@ -296,53 +327,6 @@ def _ranks(value: str | SupportsIndex | Iterable[SupportsIndex] | None) -> str |
         return value
     numbers = [value] if isinstance(value, SupportsIndex) else value
     return ",".join(str(operator.index(rank)) for rank in numbers)
-
-
-def _asked(
-    traces: _settings.Path | Iterable[_settings.Path] | None,
-    nodes: Sequence[int],
-    assume_order: bool,
-    run_dir: _settings.Path | None,
-    offsets: _settings.Path | None,
-    from_collectives: bool,
-    max_rate_change: float | None,
-    extrapolate: _settings.Time | None,
-    snapshots: _settings.Path | Iterable[_settings.Path] | None,
-    snapshot_markers: str | None,
-    realtime_only: bool,
-    timeline: str,
-    skip_bad: bool,
-) -> dict[str, Any]:
-    """Returns the request; rejects conflicting arguments."""
-    files, pairs = _settings.paths("traces", traces), _settings.paths("snapshots", snapshots)
-    sources = {"run_dir": run_dir is not None, "offsets": offsets is not None, "from_collectives": from_collectives}
-    chosen = [name for name, given in sources.items() if given]
-    refusals = [
-        (not files and run_dir is None, "no traces: give traces, or a run_dir that contains traces"),
-        (len(chosen) > 1, f"{' and '.join(chosen)}: only one of them can provide the clocks"),
-        (max_rate_change is not None and not from_collectives, "max_rate_change applies only with from_collectives"),
-        (assume_order and not files, "assume_order needs traces, whose order it uses"),
-        (assume_order and len(nodes) > 0, "assume_order and nodes exclude each other; omit one of them"),
-        (realtime_only and bool(pairs or snapshot_markers), "realtime_only excludes snapshots and snapshot_markers"),
-    ]
-    for refused, why in refusals:
-        if refused:
-            raise ConfigError(why)
-    return {
-        "traces": files,
-        "nodes": [int(node) for node in nodes],
-        "assume_order": assume_order,
-        "run_dir": None if run_dir is None else os.fspath(run_dir),
-        "offsets": None if offsets is None else os.fspath(offsets),
-        "extrapolate": None if extrapolate is None else _settings.time_text(extrapolate),
-        "snapshots": pairs,
-        "snapshot_markers": snapshot_markers,
-        "realtime_only": realtime_only,
-        "timeline": timeline,
-        "skip_bad": skip_bad,
-        "from_collectives": from_collectives,
-        "max_rate_change": None if max_rate_change is None else float(max_rate_change),
-    }
 
 
 def _rows(told: dict[str, Any], output: str | None) -> tuple[AlignedTrace, ...]:
