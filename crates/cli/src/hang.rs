@@ -1,6 +1,7 @@
 //! `hang`: which ranks stopped a job, from the Flight Recorder dumps that it left.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context as _;
 use clap::Args;
 use probe_sync_alignment::clocks::RunDirectory;
-use probe_sync_hang::{Clocks, Dump, DumpError, Job, Verdict};
+use probe_sync_files::open_regular;
+use probe_sync_hang::{Clocks, Dump, DumpError, Job, Stack, Verdict};
 
 use crate::output::{self, Usage};
 use crate::status::Unjudged;
@@ -17,7 +19,8 @@ use crate::status::Unjudged;
 #[derive(Args, Debug)]
 pub struct HangArgs {
     /// Dumps, one per rank, or folders of dumps; each file's name ends with its rank, such as
-    /// trace_12 or rank12.json
+    /// trace_12 or rank12.json. Stacks of the ranks in a folder (rank_12.stack, rank12.txt) are
+    /// shown with the verdict
     #[arg(required = true, value_name = "DUMP")]
     dumps: Vec<PathBuf>,
     /// Directory of the run that measured the job's clocks, used to compare times of ranks on
@@ -39,7 +42,7 @@ pub struct HangArgs {
 pub fn run(arguments: &HangArgs) -> anyhow::Result<()> {
     let files = files(&arguments.dumps)?;
     let (job, notes) = read(&files)?;
-    let verdict = job.judge(&clocks(arguments, &job)?);
+    let verdict = job.judge(&clocks(arguments, &job)?).with_stacks(&stacks(&arguments.dumps));
     match arguments.json {
         true => output::json(&verdict)?,
         false => tell(&verdict, &notes)?,
@@ -93,6 +96,22 @@ fn files(given: &[PathBuf]) -> anyhow::Result<BTreeMap<u32, PathBuf>> {
     }
     anyhow::ensure!(!files.is_empty(), "no file name ends with a rank, as in trace_12");
     Ok(files)
+}
+
+/// Reads the stacks in the folders: files named like dumps, with the ending `.stack` or `.txt`. A
+/// file without a stack is ignored.
+fn stacks(given: &[PathBuf]) -> BTreeMap<u32, Stack> {
+    let entries = given.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten();
+    let of_entry = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let stem = [".stack", ".txt"].iter().find_map(|ending| name.strip_suffix(ending))?;
+        let rank = rank_of(Path::new(stem))?;
+        let file = open_regular(&entry.path()).ok()?;
+        let mut bytes = Vec::new();
+        file.take(STACK_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some((rank, Stack::read(&String::from_utf8_lossy(&bytes))?))
+    };
+    entries.filter_map(of_entry).collect()
 }
 
 /// Returns the last number of a file's name without its ending.
@@ -174,3 +193,5 @@ fn clocks(arguments: &HangArgs, job: &Job) -> anyhow::Result<Clocks> {
 const SIGMAS: f64 = 5.0;
 
 const NOTES_SHOWN: usize = 3;
+/// Longest text of a stack that is read.
+const STACK_BYTES_MAX: u64 = 4 << 20;

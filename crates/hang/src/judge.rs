@@ -34,6 +34,7 @@ impl Job {
                 .iter()
                 .map(|(rank, reason)| Missing { rank: *rank, reason: reason.clone() })
                 .collect(),
+            stacks: Vec::new(),
         }
     }
 }

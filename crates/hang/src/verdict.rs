@@ -1,8 +1,11 @@
 //! The verdict: which ranks caused the stop, why, and how certain that is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
+
+use crate::stack::Stack;
 
 /// The verdict on a hung job.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +24,8 @@ pub struct Verdict {
     pub waiting: Vec<Waiting>,
     /// Ranks of the job without a usable dump.
     pub missing_dumps: Vec<Missing>,
+    /// Where the programs of the ranks in `causes` are, if stacks were given.
+    pub stacks: Vec<RankStack>,
 }
 
 /// An operation that cannot finish.
@@ -128,7 +133,27 @@ pub struct Missing {
     pub reason: String,
 }
 
+/// Where a rank's program is.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct RankStack {
+    /// The rank.
+    pub rank: u32,
+    /// Functions of its main thread with file and line, the innermost first.
+    pub frames: Vec<String>,
+}
+
 impl Verdict {
+    /// Adds the stacks of the ranks in `causes`.
+    #[must_use]
+    pub fn with_stacks(mut self, stacks: &BTreeMap<u32, Stack>) -> Self {
+        let ranks: BTreeSet<u32> = self.causes.iter().flat_map(|cause| &cause.ranks).copied().collect();
+        let of_rank = |rank: u32| Some(RankStack { rank, frames: stacks.get(&rank)?.frames.clone() });
+        self.stacks = ranks.into_iter().filter_map(of_rank).collect();
+        self
+    }
+
     /// Returns true if a cause is named, rather than left undecided.
     pub fn is_decided(&self) -> bool {
         self.causes.iter().any(|cause| cause.certainty != Certainty::Undecided)
@@ -152,6 +177,9 @@ impl Verdict {
         if self.causes.is_empty() {
             text.push_str("cause        none found\n");
         }
+        for stack in self.stacks.iter().take(CAUSES_SHOWN) {
+            let _ = writeln!(text, "stack        rank {}: {stack}", stack.rank);
+        }
         if !self.waiting.is_empty() {
             let ranks: Vec<u32> = self.waiting.iter().map(|waiting| waiting.rank).collect();
             let guilty: usize = self.causes.iter().map(|cause| cause.ranks.len()).sum();
@@ -170,6 +198,14 @@ impl Verdict {
         let listed = if missing.is_empty() { "none".to_owned() } else { format!("{}{more}", missing.join(", ")) };
         let _ = writeln!(text, "no dump      {listed}");
         text
+    }
+}
+
+impl std::fmt::Display for RankStack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = &self.frames[..self.frames.len().min(FRAMES_SHOWN)];
+        let more = if self.frames.len() > shown.len() { ", …" } else { "" };
+        write!(f, "in {}{more}", shown.join(", called by "))
     }
 }
 
@@ -255,5 +291,6 @@ pub(crate) fn time(ns: i64) -> String {
 }
 
 const CAUSES_SHOWN: usize = 5;
+const FRAMES_SHOWN: usize = 3;
 const MISSING_SHOWN: usize = 4;
 const RUNS_SHOWN: usize = 12;

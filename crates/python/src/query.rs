@@ -20,6 +20,7 @@ use crate::traces::{Asked, duration, window};
 /// Runs one SQL statement over the databases of all ranks.
 #[pyfunction]
 #[pyo3(signature = (sql, asked, *, no_correction, span, timeout))]
+#[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
 pub fn query(
     py: Python<'_>,
     sql: String,
@@ -149,7 +150,7 @@ impl Batches {
             return Ok(());
         }
         let empty = self.columns.iter().map(|_| Column::default()).collect();
-        self.send(|columns| Message::Batch(columns), empty)
+        self.send(Message::Batch, empty)
     }
 
     fn send(&mut self, message: impl FnOnce(Vec<Column>) -> Message, next: Vec<Column>) -> Result<(), Error> {

@@ -209,6 +209,7 @@ pub fn stragglers(
 /// Writes all traces in other formats; returns the result as JSON.
 #[pyfunction]
 #[pyo3(signature = (asked, output, *, name, formats, no_correction, collective_flows, machines, without_args, group_by_queue, agent_index, span))]
+#[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
 #[expect(clippy::too_many_arguments, reason = "the keywords of the Python function")]
 pub fn convert(
     py: Python<'_>,

@@ -255,6 +255,17 @@ class Torch(Mended):
         first = ranks[0]["told"][0]
         print(f"{self.id()}: {first[0] - 6:.1f} s after the onset: {first[1]}")
 
+    def test_watch_dumps_what_a_hung_job_does(self):
+        """Rank 2 is in an endless loop; the dumps come 3 s after the others wait; some 20 s."""
+        done = self.run_job(self.folder, HERE / "torch_hang.py", [])
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        self.assertIn("probe_sync: the job hangs: ", done.stderr)
+        dumps = self.folder / "dumps"
+        self.assertEqual({path.name for path in dumps.iterdir()}, {f"rank_{rank}{kind}" for rank in range(RANKS) for kind in ("", ".stack")})
+        found = json.loads(run(CLI, "hang", "--json", dumps))
+        self.assertEqual([(cause["ranks"], cause["certainty"]) for cause in found["causes"]], [([2], "certain")])
+        self.assertEqual([(stack["rank"], stack["frames"][0].partition(" ")[0]) for stack in found["stacks"]], [(2, "stuck")])
+
     def test_the_example_is_mended(self):
         for model, largest_ns, folder in (("constant", 100, "traces"), ("sinusoid", 300, "rank$RANK")):
             with self.subTest(model=model):

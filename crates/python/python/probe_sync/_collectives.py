@@ -49,7 +49,8 @@ class Hooks:
                 name = names[operation] = _name(operation.name.lower(), called)
             if name:
                 try:
-                    arrive(name, number())
+                    # Torch counts the operation after this hook; its Flight Recorder shows that number.
+                    arrive(name, number() + 1)
                 except RuntimeError:
                     # An error would end the job.
                     self.missed += 1

@@ -16,6 +16,7 @@ has written them. `shared=True` or `False` overrides the detection.
 from __future__ import annotations
 
 import atexit
+import datetime
 import importlib
 import json
 import pathlib
@@ -26,7 +27,7 @@ import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from . import _collectives, _recorder, launch
+from . import _collectives, _hang, _recorder, launch
 from . import session as _session
 from .errors import ConfigError
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     # Without torch installed, type checkers treat the base class as Any.
     from torch.profiler import profile as _Profile  # type: ignore[import-not-found, unused-ignore]
 
-    from ._settings import Path, Setting
+    from ._settings import Path, Setting, Time
     from .lateness import LateStanding
     from .launch import Group
     from .results import MergeResult
@@ -163,8 +164,10 @@ class Watch:
         hooks: _collectives.Hooks,
         is_own: bool,
         on_late: Callable[[LateStanding], object] | None,
+        hang: _hang.Dumper | None,
     ) -> None:
         self.session = session
+        self._hang = hang
         self._hooks, self._is_own, self._on_late = hooks, is_own, on_late
         self._known: set[Any] = set()
         self._ended = threading.Event()
@@ -190,12 +193,16 @@ class Watch:
     def _run(self) -> None:
         while not self._ended.wait(_LOOK_S):
             self._hooks.look()
-            self._tell()
+            if self._on_late is None and self._hang is None:
+                continue
+            standing = self.session.late()
+            if self._hang is not None:
+                self._hang.look(standing)
+            self._tell(standing)
 
-    def _tell(self) -> None:
+    def _tell(self, standing: LateStanding) -> None:
         if self._on_late is None:
             return
-        standing = self.session.late()
         known: set[Any] = {*(late.key for late in standing.late), *(wait.key for wait in standing.waiting)}
         if known != self._known:
             self._known = known
@@ -209,6 +216,8 @@ class Watch:
 def watch(
     *,
     on_late: Callable[[LateStanding], object] | None = None,
+    on_hang: Path | None = None,
+    hang_after: Time = 60,
     group: Group | None = None,
     **settings: Setting,
 ) -> Watch:
@@ -216,6 +225,10 @@ def watch(
 
     It uses this process's session if there is one; otherwise it starts one, with the `settings` of `probe_sync.start`. `on_late` is called on a thread of its own,
     on every rank, when a rank begins or ceases to be late or to be waited for.
+
+    `on_hang` is a folder. When an operation has waited for a rank for `hang_after` (default: one minute), every rank that still runs writes its Flight Recorder
+    dump (`rank_N`) and the Python stacks of its threads (`rank_N.stack`) there, once per hang; `probe_sync hang FOLDER` then says which rank stopped the job.
+    Choose a shorter time than torch's own timeout, which ends the process.
 
     Collectives are observed through hooks of the process groups, at some microseconds per collective. This requires torch 2.15; with an older torch, call `session.arrive(group, step)` in the loop.
     """
@@ -226,8 +239,18 @@ def watch(
     if not all(hasattr(made, "register_pre_hook") for made in world.pg_map):
         raise ConfigError("probe_sync.torch.watch: this torch has no hooks of process groups; call session.arrive(group, step) in the loop instead")
     running = _session.current()
+    seconds = _seconds(hang_after)
     session = running or _session.start(group=group or launch.from_torch(), **cast("dict[str, Any]", settings))
-    return Watch(session, _collectives.Hooks(session.arrive, lambda: list(world.pg_map)), running is None, on_late)
+    hang = None if on_hang is None else _hang.Dumper(pathlib.Path(on_hang), seconds, distributed)
+    return Watch(session, _collectives.Hooks(session.arrive, lambda: list(world.pg_map)), running is None, on_late, hang)
+
+
+def _seconds(time: Time) -> float:
+    if isinstance(time, datetime.timedelta):
+        return time.total_seconds()
+    if isinstance(time, str):
+        raise ConfigError(f"hang_after={time!r}: give seconds or a timedelta")
+    return float(time)
 
 
 class profile(_Profile):  # type: ignore[misc, unused-ignore]  # noqa: N801

@@ -1,0 +1,44 @@
+"""A rank of a job in which rank 2 never comes to an all-reduce: `torch_hang.py FOLDER`. Run by torchrun; ends itself after the dumps."""
+
+import os
+import pathlib
+import sys
+import threading
+import time
+
+import probe_sync
+import torch
+import torch.distributed as dist
+
+
+def stuck():
+    while True:
+        pass
+
+
+def main(folder):
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def end():
+        # torch's own watchdog would end the job only after half an hour.
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(list((folder / "dumps").glob("rank_*"))) < 2 * size:
+            time.sleep(0.2)
+        time.sleep(1)
+        os._exit(0)
+
+    threading.Thread(target=end, daemon=True).start()
+    settings = {"window": "1s", "inject_skew": 7, "skew_offset": "50ms", "tracer_clock": "none", "out": folder / "out"}
+    watch = probe_sync.torch.watch(on_hang=folder / "dumps", hang_after=3, **settings)
+    watch.session.wait_until_bound(1_000_000, timeout=60)
+    values = torch.ones(1000)
+    for step in range(400):
+        if rank == 2 and step == 300:
+            stuck()
+        dist.all_reduce(values)
+        values.fill_(1.0)
+        time.sleep(0.02)
+
+
+main(pathlib.Path(sys.argv[1]))
