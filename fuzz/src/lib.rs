@@ -58,4 +58,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("marks", traces::marks),
     ("global_windows", traces::global_windows),
     ("hang_dump", hang::dump),
+    ("hang_stack", hang::stack),
 ];

@@ -55,6 +55,28 @@ fn a_rank_whose_dump_is_cut_off_costs_itself() {
 }
 
 #[test]
+fn the_stack_of_a_guilty_rank_is_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let entry = |sequence: u32, state: &str| {
+        format!(
+            r#"{{"record_id": {sequence}, "process_group": ["0", "default_pg"], "collective_seq_id": {sequence}, "profiling_name": "gloo:all_reduce", "state": "{state}"}}"#
+        )
+    };
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("writable");
+    for (rank, entries) in [(0, entry(1, "completed") + "," + &entry(2, "scheduled")), (1, entry(1, "completed"))] {
+        let groups = r#""pg_config": {"0": {"desc": "default_pg", "ranks": "[0, 1]"}}"#;
+        write(&format!("rank_{rank}"), &format!(r#"{{"version": "2.10", {groups}, "entries": [{entries}]}}"#));
+        let stack = format!("MainThread (most recent call last):\n  File \"/j/train.py\", line {rank}, in stuck\n");
+        write(&format!("rank_{rank}.stack"), &stack);
+    }
+    write("notes_3.txt", "not a stack");
+    let told = output(probe_sync(&["hang", text(folder.path())]));
+    let lines = String::from_utf8(told.stdout.clone()).expect("text");
+    assert!(told.status.success() && lines.contains("stack        rank 1: in stuck (train.py:1)\n"), "{lines}");
+    assert!(!lines.contains("rank 0: in"), "only guilty ranks: {lines}");
+}
+
+#[test]
 fn what_is_not_a_dump_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |name: &str, bytes: &[u8], expected: &str| {
