@@ -112,7 +112,7 @@ impl<C: Collective> Collective for Led<C> {
         Ok(())
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         let said = self.inner.call(word);
         self.own(said)
     }

@@ -225,22 +225,18 @@ pub trait Collective {
     /// Sends `word`, a message of at most [`WORD_MAX`] bytes, outside of the operations: the root
     /// to all ranks, any other rank to the root. It never waits for the receivers, which get it
     /// from [`Self::calls`] in the order of sending. A rank lost meanwhile is noticed in the next
-    /// operation. Returns false if the backend does not support such messages.
+    /// operation.
     ///
     /// # Errors
     /// Returns an error if the backend has failed, or the message is too long.
-    fn call(&mut self, _word: &[u8]) -> Result<bool, Error> {
-        Ok(false)
-    }
+    fn call(&mut self, word: &[u8]) -> Result<(), Error>;
 
     /// Removes and returns the messages received since the previous call. Never waits. It also
     /// drives the backend, so a rank that waits for something else calls it a few times per second.
     ///
     /// # Errors
     /// Returns an error if the backend has failed.
-    fn calls(&mut self) -> Result<Vec<Call>, Error> {
-        Ok(Vec::new())
-    }
+    fn calls(&mut self) -> Result<Vec<Call>, Error>;
 
     /// Makes an operation that waits for others do `work` about ten times per second, so that
     /// messages are sent and received even if a rank hangs. Backends without support ignore it;

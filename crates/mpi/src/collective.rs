@@ -320,10 +320,9 @@ impl Collective for MpiCollective {
         Ok(())
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         check_word(self.rank, word)?;
-        self.speak("call", |parts, traffic| parts.call(word, traffic))?;
-        Ok(true)
+        self.speak("call", |parts, traffic| parts.call(word, traffic))
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {

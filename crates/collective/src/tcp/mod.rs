@@ -372,7 +372,7 @@ impl Collective for Group {
         })
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         check_word(self.rank, word)?;
         self.check_failed("call")?;
         if self.rank == ROOT {
@@ -380,7 +380,7 @@ impl Collective for Group {
         } else if let Some(root) = self.peers.at(CONTROL) {
             root.say(Kind::Word, 0, word, "call")?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {

@@ -295,7 +295,7 @@ impl Collective for Tcp {
         labels::scatter(&mut self.group, self.root, frames, own, deadline)
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         let said = self.group.call(word);
         self.own(said)
     }

@@ -317,12 +317,11 @@ impl<'c> Exchange<'c> {
         wire::decode(&newest, root)
     }
 
-    /// Sends a message outside of rounds: the root to all, another rank to the root. Returns false
-    /// if the backend carries no such messages.
+    /// Sends a message outside of rounds: the root to all, another rank to the root.
     ///
     /// # Errors
     /// Returns an error if the backend has failed.
-    pub fn say(&mut self, word: &Word) -> Result<bool, Error> {
+    pub fn say(&mut self, word: &Word) -> Result<(), Error> {
         Ok(self.collective.call(&wire::encode(word))?)
     }
 

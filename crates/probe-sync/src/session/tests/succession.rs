@@ -183,7 +183,7 @@ impl Collective for Misses {
         self.end.broadcast(buffer, deadline)
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         self.end.call(word)
     }
 
