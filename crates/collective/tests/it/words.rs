@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Call, Collective as _, Deadline, Error, Frames, Tcp, TcpOptions, Traffic, WORD_MAX};
+use probe_sync_collective::{
+    Call, Collective as _, Deadline, Error, FaultTolerance, Frames, Tcp, TcpOptions, Traffic, WORD_MAX,
+};
 
 use crate::backends::{tcp_group, tcp_group_with};
 
@@ -43,7 +45,7 @@ fn a_rank_that_has_gone_shows_in_the_next_operation_and_not_in_a_word() {
     let mut two = group.pop().unwrap();
     drop(group.pop());
     let root = &mut group[0];
-    root.go_on_without_lost(Vec::new()).unwrap();
+    root.continue_without_lost(Vec::new()).unwrap();
     for _ in 0..20 {
         root.call(b"word").unwrap();
         assert!(root.calls().unwrap().is_empty());
@@ -59,7 +61,7 @@ fn a_rank_that_has_gone_shows_in_the_next_operation_and_not_in_a_word() {
 fn a_rank_that_hears_nothing_makes_nobody_wait_and_is_given_up() {
     let mut group = tcp_group(2);
     let (_silent, root) = (group.pop().unwrap(), &mut group[0]);
-    root.go_on_without_lost(Vec::new()).unwrap();
+    root.continue_without_lost(Vec::new()).unwrap();
     // More than the system's buffers and ours take.
     for _ in 0..10_000 {
         root.call(&[7; WORD_MAX]).unwrap();
