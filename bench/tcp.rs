@@ -20,7 +20,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Collective, Deadline, Frames, Meeting, UniqueId};
+use probe_sync_collective::{Collective, Deadline, FaultTolerance, Frames, Meeting, UniqueId};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     }
     let mut group = meeting.host(plan.ranks, &deadline())?;
     let joined = begun.elapsed();
-    group.go_on_without_lost(Vec::new())?;
+    group.continue_without_lost(Vec::new())?;
     let blocks = rounds(&mut group, plan)?;
     let mut all: Vec<f64> = blocks.iter().flatten().copied().collect();
     let medians: Vec<String> = blocks.into_iter().map(|mut block| format!("{:.1}", median(&mut block))).collect();

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use probe_sync_collective::{
-    Collective as _, Deadline, FanOut, FilePlaces, FileSender, Frames, JobKey, Tcp, TcpOptions, bind,
+    Admission, Collective as _, Deadline, FanOut, FaultTolerance, FilePlaces, FileSender, Frames, JobKey, Tcp,
+    TcpOptions, bind,
 };
 use probe_sync_files::OwnFolder;
 
@@ -95,7 +96,7 @@ pub fn files(data: &[u8]) {
         let Some(_peer) = greeted(address) else { return };
         let Ok(Ok(mut root)) = root.join() else { return };
         root.receive_files(Arc::new(Folder(folder.path().to_owned())));
-        if root.go_on_without_lost(Vec::new()).is_ok() {
+        if root.continue_without_lost(Vec::new()).is_ok() {
             FileSender::new(vec![address.to_string()], 1, RANKS, job()).say(&[announcement, piece], &deadline());
         }
     });

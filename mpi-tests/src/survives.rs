@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use probe_sync_collective::{Collective, Deadline, Error, Frames, ROOT, Rank};
+use probe_sync_collective::{Collective, Deadline, Error, FaultTolerance, Frames, ROOT, Rank, Succession};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -42,8 +42,8 @@ pub(crate) fn run(group: &MpiCollective, options: &Options) -> Result<(), String
     }
     let mut fresh = group.duplicate(MpiOptions { ranks_per_host: options.ranks_per_host }).map_err(text)?;
     let line: Vec<_> = (1..fresh.size()).map(|rank| (rank, Vec::new())).collect();
-    fresh.line_up(&line);
-    fresh.go_on_without_lost(Vec::new()).map_err(text)?;
+    fresh.set_successors(&line);
+    fault_tolerance(&mut fresh).continue_without_lost(Vec::new()).map_err(text)?;
     fresh.allgather(b"", &mut Frames::default(), &deadline()).map_err(text)?;
     let after = Duration::from_micros(options.after_us);
     let victims = match options {
@@ -115,7 +115,7 @@ fn another_root(group: &mut MpiCollective, known: &mut Known) -> Result<(), Stri
         let there: Vec<_> = (0..group.size()).map(|rank| rank == root || !known.left.contains(&rank)).collect();
         let settled = group.succeed(&there, Duration::from_secs(2), &deadline());
         let told = settled.and_then(|_| {
-            group.go_on_without_lost(Vec::new())?;
+            fault_tolerance(group).continue_without_lost(Vec::new())?;
             let mut all = Frames::default();
             group.allgather(&known.rounds.to_le_bytes(), &mut all, &deadline())?;
             Ok(all)
@@ -131,6 +131,11 @@ fn another_root(group: &mut MpiCollective, known: &mut Known) -> Result<(), Stri
             Err(error) => return Err(error.to_string()),
         }
     }
+}
+
+/// Returns the group's part for losses, without which nothing here can be tested.
+fn fault_tolerance(group: &mut MpiCollective) -> &mut dyn FaultTolerance {
+    group.fault_tolerance().expect("MPI was started with fault tolerance (ULFM)")
 }
 
 /// Why a round was not finished.
@@ -152,7 +157,7 @@ fn round(group: &mut MpiCollective, victims: [Rank; 2], known: &mut Known, start
     own.extend_from_slice(&known.gathered);
     group.gather(&everyone, &own, &mut frames, &deadline())?;
     if group.rank() == group.root() {
-        known.left.extend(group.attendance().left.into_iter().map(|(rank, _)| rank));
+        known.left.extend(fault_tolerance(group).attendance().left.into_iter().map(|(rank, _)| rank));
         for (rank, frame) in frames.iter().enumerate() {
             if frame != own && !(frame.is_empty() && victims.contains(&rank)) {
                 return Err(Failed::Wrong(format!("round {rounds}: rank {rank} says {frame:?}, the root has {own:?}")));

@@ -9,7 +9,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::{Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants, check_word};
+use crate::{
+    Attendance, Call, Collective, Deadline, Error, FaultTolerance, Frames, ROOT, Rank, Succession, Wait,
+    check_participants, check_word,
+};
 
 /// One rank of a group of threads.
 #[derive(Debug)]
@@ -174,21 +177,36 @@ impl Collective for InProcess {
         Ok(())
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         check_word(self.rank, word)?;
         let mut state = self.shared.lock();
         let hearers = if self.rank == self.root { 0..self.size } else { self.root..self.root + 1 };
         for hearer in hearers.filter(|hearer| *hearer != self.rank) {
             state.members[hearer].heard.push((self.rank, word.to_vec()));
         }
-        Ok(true)
+        Ok(())
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         Ok(std::mem::take(&mut self.shared.lock().members[self.rank].heard))
     }
 
-    fn go_on_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
+    fn abort(&mut self, reason: &str) {
+        self.shared.lock().aborted.get_or_insert_with(|| (self.rank, reason.to_owned()));
+        self.shared.changed.notify_all();
+    }
+
+    fn fault_tolerance(&mut self) -> Option<&mut dyn FaultTolerance> {
+        Some(self)
+    }
+
+    fn succession(&mut self) -> Option<&mut dyn Succession> {
+        Some(self)
+    }
+}
+
+impl FaultTolerance for InProcess {
+    fn continue_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
         self.shared.lock().goes_on = true;
         Ok(())
     }
@@ -196,16 +214,18 @@ impl Collective for InProcess {
     fn attendance(&mut self) -> Attendance {
         Attendance { left: std::mem::take(&mut self.shared.lock().left), back: Vec::new() }
     }
+}
 
-    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
-        Ok(Some(Vec::new()))
+impl Succession for InProcess {
+    fn stand_by(&mut self) -> Result<Vec<SocketAddr>, Error> {
+        Ok(Vec::new())
     }
 
-    fn root_has_gone(&mut self) -> bool {
+    fn root_has_disconnected(&mut self) -> bool {
         !self.shared.lock().members[self.root].alive
     }
 
-    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
+    fn set_successors(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
         self.shared.lock().line = successors.iter().map(|(rank, _)| *rank).collect();
     }
 
@@ -237,11 +257,6 @@ impl Collective for InProcess {
             state.elect();
             self.shared.changed.notify_all();
         }
-    }
-
-    fn abort(&mut self, reason: &str) {
-        self.shared.lock().aborted.get_or_insert_with(|| (self.rank, reason.to_owned()));
-        self.shared.changed.notify_all();
     }
 }
 

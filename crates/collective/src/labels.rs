@@ -91,9 +91,9 @@ pub(crate) fn calls(inner: &mut impl Collective, root: Rank) -> Result<Vec<Call>
     Ok(heard.into_iter().map(|(label, word)| (exchanged(root, label), word)).collect())
 }
 
-/// Runs [`Collective::attendance`] of `inner`, by rank.
-pub(crate) fn attendance(inner: &mut impl Collective, root: Rank) -> Attendance {
-    let Attendance { left, back } = inner.attendance();
+/// Converts the ranks in an attendance from labels.
+pub(crate) fn attendance(by_label: Attendance, root: Rank) -> Attendance {
+    let Attendance { left, back } = by_label;
     Attendance {
         left: left.into_iter().map(|(label, error)| (exchanged(root, label), renamed(error, root))).collect(),
         back: back.into_iter().map(|(label, statement)| (exchanged(root, label), statement)).collect(),

@@ -142,20 +142,18 @@ fn each_gets_its_own(group: &mut dyn Collective) -> Result<(), String> {
     Ok(())
 }
 
-/// Messages are sent between operations, before them and during them; a backend without messages
-/// returns the same error on every rank.
+/// Messages are sent between operations, before them and during them.
 fn words_beside_the_operations(group: &mut dyn Collective) -> Result<(), String> {
     let mut heard: Vec<(Rank, Vec<u8>)> = Vec::new();
-    let mut carried = 0;
+    let carried = 2 * WORDS;
     for round in 0..WORDS {
         for part in 0..2 {
             let word = pattern(group.rank(), 2 * round + part, 1 + (round * 37) % crate::WORD_MAX);
-            carried += usize::from(group.call(&word).map_err(text)?);
+            group.call(&word).map_err(text)?;
         }
         round_trip(group, round, |_| true, |rank| 50 + rank, 70)?;
         heard.extend(group.calls().map_err(text)?);
     }
-    expect(carried == 0 || carried == 2 * WORDS, || format!("{carried} of {} words were carried", 2 * WORDS))?;
     let from_root = |rank: &Rank| (*rank == group.root()) != (group.rank() == group.root());
     let speakers: Vec<Rank> = (0..group.size()).filter(from_root).collect();
     let until = std::time::Instant::now() + LONG;
@@ -173,7 +171,7 @@ fn words_beside_the_operations(group: &mut dyn Collective) -> Result<(), String>
     }
     // Whoever has heard all may leave only when all have.
     round_trip(group, WORDS, |_| true, |_| 10, 10)?;
-    expect(group.call(&[0; crate::WORD_MAX + 1]).is_err() || carried == 0, || "a long word was carried".to_owned())
+    expect(group.call(&[0; crate::WORD_MAX + 1]).is_err(), || "a long word was carried".to_owned())
 }
 
 fn late_rank_is_named(group: &mut dyn Collective) -> Result<(), String> {

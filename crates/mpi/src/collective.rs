@@ -5,7 +5,7 @@
 //! finalised, because that would wait for ranks that may be gone; the caller ends the job with
 //! [`Collective::abort`]. If a rank is lost and MPI continues (`survival`), the operations in
 //! progress are repeated, and again nothing is freed and MPI is not finalised. If the root is lost,
-//! the caller asks for another ([`Collective::succeed`]) and repeats its operation. It does not run
+//! the caller asks for another ([`Succession::succeed`]) and repeats its operation. It does not run
 //! inside a launcher that owns MPI (`beside`).
 
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use mpi::ffi;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use mpi::traits::{AsRaw as _, FromRaw as _};
 use probe_sync_collective::{
-    Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, Traffic, check_frames, check_participants,
-    check_word,
+    Call, Collective, Deadline, Error, FaultTolerance, Frames, ROOT, Rank, Succession, Traffic, check_frames,
+    check_participants, check_word,
 };
 
 use crate::kept::Part;
@@ -320,10 +320,9 @@ impl Collective for MpiCollective {
         Ok(())
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         check_word(self.rank, word)?;
-        self.speak("call", |parts, traffic| parts.call(word, traffic))?;
-        Ok(true)
+        self.speak("call", |parts, traffic| parts.call(word, traffic))
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
@@ -339,30 +338,38 @@ impl Collective for MpiCollective {
         sum
     }
 
-    fn go_on_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
-        if let Some(survival) = &mut self.survival {
-            survival.go_on();
+    fn abort(&mut self, reason: &str) {
+        if self.dismissed {
+            tracing::error!(rank = self.rank, reason, "this rank ends; the others continue without it");
+            return;
         }
-        Ok(())
+        self.failed.get_or_insert_with(|| reason.to_owned());
+        tracing::error!(rank = self.rank, reason, "ending the job");
+        session::abort_job();
     }
 
-    fn attendance(&mut self) -> Attendance {
-        let left = self.survival.as_mut().map(Survival::take_left).unwrap_or_default();
-        Attendance { left, back: Vec::new() }
+    fn fault_tolerance(&mut self) -> Option<&mut dyn FaultTolerance> {
+        self.survival.as_mut().map(|survival| survival as _)
     }
 
-    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
+    fn succession(&mut self) -> Option<&mut dyn Succession> {
+        if self.survival.is_some() { Some(self) } else { None }
+    }
+}
+
+impl Succession for MpiCollective {
+    fn stand_by(&mut self) -> Result<Vec<SocketAddr>, Error> {
         // It is reached over MPI.
-        Ok(self.survival.is_some().then(Vec::new))
+        Ok(Vec::new())
     }
 
-    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
+    fn set_successors(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
         if let Some(survival) = &mut self.survival {
             survival.line_up(successors.iter().map(|(rank, _)| *rank).collect());
         }
     }
 
-    fn root_has_gone(&mut self) -> bool {
+    fn root_has_disconnected(&mut self) -> bool {
         self.rootless || self.survival.as_ref().is_some_and(Survival::root_has_failed)
     }
 
@@ -379,16 +386,6 @@ impl Collective for MpiCollective {
         });
         rebuilt.map_err(|error| self.remember(error))?;
         Ok(root)
-    }
-
-    fn abort(&mut self, reason: &str) {
-        if self.dismissed {
-            tracing::error!(rank = self.rank, reason, "this rank ends; the others continue without it");
-            return;
-        }
-        self.failed.get_or_insert_with(|| reason.to_owned());
-        tracing::error!(rank = self.rank, reason, "ending the job");
-        session::abort_job();
     }
 }
 

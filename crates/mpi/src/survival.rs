@@ -21,7 +21,7 @@
 
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Deadline, Error, ROOT, Rank, Wait};
+use probe_sync_collective::{Attendance, Deadline, Error, FaultTolerance, ROOT, Rank, Wait};
 
 use crate::kept::{Kept, Resume, resume};
 use crate::raw::Communicator;
@@ -146,20 +146,10 @@ impl Survival {
         !self.line.is_empty()
     }
 
-    /// At the root: from now on the group continues without lost ranks.
-    pub fn go_on(&mut self) {
-        self.goes_on = true;
-    }
-
     /// Whether the group continues without lost or late ranks, and this rank is the one to decide
     /// it.
     pub fn leaves_late_ranks_out(&self) -> bool {
         self.goes_on && self.rank == self.root
-    }
-
-    /// At the root: the ranks lost since the last call.
-    pub fn take_left(&mut self) -> Vec<(Rank, Error)> {
-        std::mem::take(&mut self.left)
     }
 
     /// This rank's contributions to the last operations.
@@ -416,6 +406,18 @@ impl Survival {
         self.root = root;
         self.watch.forget(&self.lost);
         Ok(())
+    }
+}
+
+impl FaultTolerance for Survival {
+    /// No rank returns over MPI, so there is no use for a notice.
+    fn continue_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
+        self.goes_on = true;
+        Ok(())
+    }
+
+    fn attendance(&mut self) -> Attendance {
+        Attendance { left: std::mem::take(&mut self.left), back: Vec::new() }
     }
 }
 

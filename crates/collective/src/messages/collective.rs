@@ -188,7 +188,7 @@ impl Collective for ByMessages {
         Ok(())
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         const NAME: &str = "call";
         check_word(self.rank, word)?;
         self.refuse_broken(NAME)?;
@@ -197,7 +197,7 @@ impl Collective for ByMessages {
             return Err(Error::Backend { operation: NAME, reason });
         }
         self.move_mail();
-        Ok(true)
+        Ok(())
     }
 
     /// If the launcher's thread moves the messages, those that arrive with its next step are

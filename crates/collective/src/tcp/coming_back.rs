@@ -3,16 +3,19 @@
 //! This is the group's side of the `door`, which the root runs between operations, and the
 //! returning rank's own side.
 
+use std::sync::Arc;
+
 use super::door::{Door, Place};
 use super::earlier_run::EarlierRun;
 use super::frame::{Hashed, Kind};
 use super::joining::{self, Joining};
 use super::newcomers::Expected;
+use super::peers::Losses;
 use super::process::replaces;
 use super::secret::Secret;
 use super::{CONTROL, Group, Tree, WayBack};
 use crate::labels::{exchanged, renamed};
-use crate::{Attendance, Deadline, Error, ROOT, Rank, Wait};
+use crate::{Attendance, Deadline, Error, FilePlaces, ROOT, Rank, Wait};
 
 impl Group {
     /// Implements [`super::Tcp::return_as_rank_0`]: returns the group and the rank that is its
@@ -42,8 +45,32 @@ impl Group {
         Ok(())
     }
 
+    /// Implements [`crate::Admission::missing`].
+    pub(super) fn missing(&self) -> Vec<Rank> {
+        let places = if self.rank == ROOT { self.peers.list() } else { &[] };
+        (1..).zip(places).filter(|(_, peer)| peer.is_none()).map(|(rank, _)| rank).collect()
+    }
+
+    /// Implements [`crate::Admission::receive_files`].
+    pub(super) fn receive_files(&mut self, places: Arc<dyn FilePlaces>) {
+        self.files = Some(places);
+    }
+
+    /// Implements [`crate::FaultTolerance::continue_without_lost`].
+    pub(super) fn continue_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
+        if let WayBack::Open(door) = &self.way_back {
+            door.set_notice(Secret(notice));
+            return Ok(());
+        }
+        self.open_door(Secret(notice))?;
+        if let WayBack::Open(_) = &self.way_back {
+            self.peers.on_loss(Losses::GoOn("; restart this rank"));
+        }
+        Ok(())
+    }
+
     /// Opens the door with this notice, if it is closed.
-    pub(super) fn open_door(&mut self, notice: Secret) -> Result<(), Error> {
+    fn open_door(&mut self, notice: Secret) -> Result<(), Error> {
         let parts = if let WayBack::Closed(parts) = &mut self.way_back { parts.take() } else { None };
         if let Some((listener, expected)) = parts {
             let others = self.peers.list().iter().map(|peer| peer.as_ref().map(Place::of));
@@ -53,8 +80,8 @@ impl Group {
         Ok(())
     }
 
-    /// Implements [`crate::Collective::attendance`].
-    pub(super) fn who_left_and_who_asks(&mut self) -> Attendance {
+    /// Implements [`crate::FaultTolerance::attendance`].
+    pub(super) fn attendance(&mut self) -> Attendance {
         let returned = if let WayBack::Open(door) = &self.way_back { door.returned() } else { Vec::new() };
         // Who comes back has its place only because the process that had it is gone.
         for returned in &returned {
@@ -71,8 +98,8 @@ impl Group {
         Attendance { left: std::mem::take(&mut self.left), back }
     }
 
-    /// Implements [`crate::Collective::admit`].
-    pub(super) fn let_back_in(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
+    /// Implements [`crate::Admission::admit`].
+    pub(super) fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
         let Some(place) = self.asking.iter().position(|asking| asking.rank() == rank) else { return false };
         let mut asking = self.asking.swap_remove(place);
         asking.consume();
@@ -99,8 +126,29 @@ impl Group {
         false
     }
 
-    /// Implements [`crate::Collective::come_back`].
-    pub(super) fn take_part_again(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
+    /// Implements [`crate::Admission::end_admission`].
+    pub(super) fn end_admission(&mut self) {
+        if let WayBack::Open(door) = &self.way_back {
+            for mut asking in std::mem::take(&mut self.asking).into_iter().chain(door.returned()) {
+                asking.send_dismissal("the run has ended");
+            }
+            self.way_back = WayBack::Ended;
+            if self.peers.goes_on() {
+                self.peers.on_loss(Losses::GoOn(""));
+            }
+        }
+    }
+
+    /// Implements [`crate::Admission::notice`].
+    pub(super) fn notice(&mut self) -> Option<Vec<u8>> {
+        match &mut self.way_back {
+            WayBack::Returning(notice) => notice.take().map(|Secret(notice)| notice),
+            WayBack::Closed(_) | WayBack::Open(_) | WayBack::Ended => None,
+        }
+    }
+
+    /// Implements [`crate::Admission::rejoin`].
+    pub(super) fn rejoin(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
         let wait = || Wait::begin("coming back", deadline);
         self.peers.send(Kind::Back, 0, &[CONTROL], |_| statement, wait())?;
         let sequence = self.receive_from_root(Kind::Back, 1, wait())?;

@@ -9,6 +9,7 @@
 //! separate connections, from `sending` to `receiving`. If the root is lost, the remaining ranks
 //! form a group around another root (`succession`). It does not encrypt.
 
+mod backend;
 mod branch;
 mod bundle;
 mod children;
@@ -50,8 +51,8 @@ use std::sync::Arc;
 
 use crate::labels::exchanged;
 use crate::{
-    Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, SideWork, Traffic, Wait,
-    check_frames, check_participants, check_word,
+    Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, SideWork, Traffic, Wait, check_frames,
+    check_participants, check_word,
 };
 use branch::{Branch, CONTROL};
 use children::Children;
@@ -61,18 +62,18 @@ use frame::Kind;
 use joining::Way;
 use local::Offers;
 use newcomers::Expected;
-use peers::{Gone, Losses, Peers};
+use peers::{Gone, Peers};
 use rendezvous::Met;
 use secret::Secret;
 use trunk::Trunk;
 
+pub use backend::Tcp;
 pub use earlier_run::EarlierRun;
 pub use job_key::JobKey;
 pub use options::{FanOut, TcpOptions};
 #[cfg(feature = "suite")]
 pub use parsing::parse_peer_bytes;
 pub use sending::FileSender;
-pub use succession::Tcp;
 pub use unique_id::{Meeting, UniqueId};
 
 /// One rank of a group with a fixed root, labelled 0.
@@ -372,7 +373,7 @@ impl Collective for Group {
         })
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         check_word(self.rank, word)?;
         self.check_failed("call")?;
         if self.rank == ROOT {
@@ -380,7 +381,7 @@ impl Collective for Group {
         } else if let Some(root) = self.peers.at(CONTROL) {
             root.say(Kind::Word, 0, word, "call")?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
@@ -394,65 +395,14 @@ impl Collective for Group {
         Ok(words.into_iter().map(|(place, word)| (self.peers.rank_of(place), word)).collect())
     }
 
-    fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
+    fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) -> bool {
         self.peers.work_while_waiting(work);
+        true
     }
 
     fn traffic(&self) -> Traffic {
         let of_tree = if let Tree::Branch(branch) = &self.tree { branch.retries } else { 0 };
         self.peers.traffic().plus(Traffic { retries: self.retries + of_tree, ..Traffic::default() })
-    }
-
-    fn missing(&self) -> Vec<Rank> {
-        let places = if self.rank == ROOT { self.peers.list() } else { &[] };
-        (1..).zip(places).filter(|(_, peer)| peer.is_none()).map(|(rank, _)| rank).collect()
-    }
-
-    fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
-        if let WayBack::Open(door) = &self.way_back {
-            door.set_notice(Secret(notice));
-            return Ok(());
-        }
-        self.open_door(Secret(notice))?;
-        if let WayBack::Open(_) = &self.way_back {
-            self.peers.on_loss(Losses::GoOn("; restart this rank"));
-        }
-        Ok(())
-    }
-
-    fn receive_files(&mut self, places: Arc<dyn FilePlaces>) {
-        self.files = Some(places);
-    }
-
-    fn let_nobody_back(&mut self) {
-        if let WayBack::Open(door) = &self.way_back {
-            for mut asking in std::mem::take(&mut self.asking).into_iter().chain(door.returned()) {
-                asking.send_dismissal("the run has ended");
-            }
-            self.way_back = WayBack::Ended;
-            if self.peers.goes_on() {
-                self.peers.on_loss(Losses::GoOn(""));
-            }
-        }
-    }
-
-    fn attendance(&mut self) -> Attendance {
-        self.who_left_and_who_asks()
-    }
-
-    fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
-        self.let_back_in(rank, verdict)
-    }
-
-    fn notice(&mut self) -> Option<Vec<u8>> {
-        match &mut self.way_back {
-            WayBack::Returning(notice) => notice.take().map(|Secret(notice)| notice),
-            WayBack::Closed(_) | WayBack::Open(_) | WayBack::Ended => None,
-        }
-    }
-
-    fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
-        self.take_part_again(statement, deadline)
     }
 
     fn abort(&mut self, reason: &str) {

@@ -40,9 +40,7 @@ pub struct TcpOptions {
     /// stamps. `PROBE_SYNC_TCP_STATEMENT_TIMEOUT`, 60 s.
     pub statement: Duration,
     /// At the root: time after which it begins with the ranks that have joined, at least one, and
-    /// lets the others join later
-    /// ([`Collective::go_on_without_lost`](crate::Collective::go_on_without_lost)); `None`: wait
-    /// for all.
+    /// lets the others join later ([`Admission`](crate::Admission)); `None`: wait for all.
     pub begin_after: Option<Duration>,
     /// Require ranks of one host to be processes of this user or of root: for keys that others can
     /// guess.

@@ -1,6 +1,6 @@
 //! Reconnection of a live rank that has lost its connection to the root, under the same number.
 //!
-//! This implements [`Collective::reconnect`](crate::Collective::reconnect); the root's side is the
+//! This implements [`Admission::reconnect`](crate::Admission::reconnect); the root's side is the
 //! `door`, as for a restarted process. The number of a process ends in a count of its connections,
 //! so the root knows that a later connection replaces an earlier one of the same process, which a
 //! switch or a NAT may have cut silently. The rank tries its root first and then the ranks that may
@@ -29,7 +29,7 @@ struct Refusal {
 impl Group {
     /// Returns true if the root of this rank's group still leads it, as far as it answers within
     /// `limit`.
-    pub fn root_is_there(&self, limit: &Deadline) -> bool {
+    pub fn root_is_alive(&self, limit: &Deadline) -> bool {
         let Some(way) = &self.way else { return false };
         let said = way.attempt(Errand::Look, &mut Wait::begin(OPERATION, limit));
         matches!(said, Ok(Ok(greeted)) if greeted.verdict == Verdict::Back)
@@ -44,8 +44,11 @@ impl Group {
         expected: Expected,
         successors: &[(Rank, Vec<SocketAddr>)],
         deadline: &Deadline,
-    ) -> Result<Option<(Self, Rank)>, Error> {
-        let Some(way) = self.way.take() else { return Ok(None) };
+    ) -> Result<(Self, Rank), Error> {
+        let Some(way) = self.way.take() else {
+            let reason = "this rank has joined no other; it is the root".to_owned();
+            return Err(Error::Backend { operation: OPERATION, reason });
+        };
         self.peers.remove(CONTROL);
         let label = exchanged(root, rank);
         let mut process = way.process;
@@ -57,7 +60,7 @@ impl Group {
         let found = until_let_in(&mut process, &mut leaders, root, deadline);
         // For the next time, where this one fails.
         self.way = Some(Way { process, ..way });
-        found.map(Some)
+        found
     }
 }
 

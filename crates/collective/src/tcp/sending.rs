@@ -19,7 +19,7 @@ use super::joining::{Attempt, Greeted, attempt, jittered};
 use super::options::TcpOptions;
 use crate::{Deadline, Error, Rank, Wait, random_bytes};
 
-/// Sends a rank's files to the root of its group: see [`crate::Collective::receive_files`].
+/// Sends a rank's files to the root of its group: see [`crate::Admission::receive_files`].
 #[derive(Clone, Debug)]
 pub struct FileSender {
     addresses: Vec<String>,

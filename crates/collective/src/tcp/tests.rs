@@ -17,7 +17,9 @@ use super::joining::attempt;
 use super::newcomers::untrusted_peer;
 use super::receiving::{WAITING_MAX, WORKERS};
 use super::{FileSender, JobKey, Tcp, TcpOptions, bind};
-use crate::{Collective as _, Deadline, Error, FilePlaces, Frames, Rank, Wait, random_bytes};
+use crate::{
+    Admission, Collective as _, Deadline, Error, FaultTolerance, FilePlaces, Frames, Rank, Wait, random_bytes,
+};
 
 fn deadline() -> Deadline {
     Deadline::new(Duration::from_secs(60), None)
@@ -62,7 +64,7 @@ impl Group {
             let joining: Vec<_> = (1..size).map(|rank| scope.spawn(move || join(rank))).collect();
             let mut root = Tcp::host(listener, size, job(), &deadline()).unwrap();
             root.receive_files(Arc::new(Folders(folder.path().to_owned())));
-            root.go_on_without_lost(Vec::new()).unwrap();
+            root.continue_without_lost(Vec::new()).unwrap();
             (root, joining.into_iter().map(|thread| thread.join().unwrap()).collect())
         });
         Self { root, others, address, folder }
@@ -272,7 +274,7 @@ fn a_group_that_takes_no_files_says_so() {
         assert!(send().contains("accepts no files"), "the ranks still meet");
         let _joined = Tcp::join(&address, 1, 2, job(), &deadline()).unwrap();
         let mut root = host.join().unwrap();
-        root.go_on_without_lost(Vec::new()).unwrap();
+        root.continue_without_lost(Vec::new()).unwrap();
         assert!(send().contains("accepts no files"));
     });
 }
@@ -346,7 +348,7 @@ fn silent_ranks_hold_up_neither_the_rounds_nor_the_end() {
         let error = waiting.join().unwrap().unwrap_err().to_string();
         assert!(error.contains("stop was requested"), "{error}");
     });
-    group.root.let_nobody_back();
+    group.root.end_admission();
     for (rank, mut talk) in (1..5).zip(silent) {
         let deadline = deadline();
         assert!(matches!(talk.hear_answer(&mut Wait::begin(OPERATION, &deadline)), Err(Broken::Off(_))));
@@ -504,7 +506,7 @@ fn frames_of_one_host_move_where_both_sides_want_it_and_nothing_is_lost_on_the_w
             assert_eq!(group[rank].group_mut().peers.at(0).map(|peer| peer.has_moved()), Some(expected), "{local:?}");
         }
         // An end is seen and a dismissal heard there too.
-        group[0].go_on_without_lost(Vec::new()).unwrap();
+        group[0].continue_without_lost(Vec::new()).unwrap();
         drop(group.pop());
         let (rank, mut root) = (group.pop().unwrap(), group.pop().unwrap());
         let mut frames = Frames::default();

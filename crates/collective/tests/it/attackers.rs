@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use probe_sync_collective::{
-    Collective as _, Deadline, EarlierRun, Error, Frames, JobKey, Rank, Tcp, TcpOptions, bind,
+    Admission, Collective as _, Deadline, EarlierRun, Error, FaultTolerance, Frames, JobKey, Rank, Succession, Tcp,
+    TcpOptions, bind,
 };
 
 use crate::backends::tcp_group;
@@ -90,7 +91,7 @@ fn overheard_pair() -> (Tcp, Tcp, SocketAddr, Eavesdropper) {
     let rank = std::thread::spawn(move || Tcp::join(&address, 1, 2, job(), &within(60)).unwrap());
     let mut host = Tcp::host(listener, 2, job(), &within(60)).unwrap();
     let rank = rank.join().unwrap();
-    host.go_on_without_lost(b"notice".to_vec()).unwrap();
+    host.continue_without_lost(b"notice".to_vec()).unwrap();
     (host, rank, root, between)
 }
 
@@ -122,7 +123,7 @@ fn what_was_overheard_brings_nobody_back_through_the_door() {
     // The place stays free for who has the key.
     let again = std::thread::spawn(move || {
         let mut again = Tcp::join(&root.to_string(), 1, 2, job(), &within(60)).unwrap();
-        again.come_back(b"statement", &within(60)).unwrap();
+        again.rejoin(b"statement", &within(60)).unwrap();
         again
     });
     while host.attendance().back.is_empty() {
@@ -135,8 +136,8 @@ fn what_was_overheard_brings_nobody_back_through_the_door() {
 /// Four ranks, of which ranks 1 and 2 may take rank 0's place, and where they are found.
 fn lined_up() -> (Vec<Tcp>, Vec<(Rank, Vec<SocketAddr>)>) {
     let mut ranks = tcp_group(4);
-    let line: Vec<_> = [1, 2].map(|rank| (rank, ranks[rank].stand_by().unwrap().unwrap())).into();
-    ranks.iter_mut().for_each(|rank| rank.line_up(&line));
+    let line: Vec<_> = [1, 2].map(|rank| (rank, ranks[rank].stand_by().unwrap())).into();
+    ranks.iter_mut().for_each(|rank| rank.set_successors(&line));
     (ranks, line)
 }
 
@@ -160,7 +161,7 @@ fn what_was_overheard_is_no_voice_where_ranks_meet_anew() {
     let overheard = (0..ATTEMPTS_MAX).find_map(|_| {
         let (mut ranks, line) = lined_up();
         let between = Eavesdropper::before(line[0].1[0]);
-        ranks[3].line_up(&[(1, vec![between.address]), line[1].clone()]);
+        ranks[3].set_successors(&[(1, vec![between.address]), line[1].clone()]);
         drop(ranks.remove(0));
         meet_anew(ranks, [true; 4], 1);
         between.heard().pop()
@@ -187,7 +188,7 @@ fn who_is_led_to_another_listener_of_its_job_takes_no_other_ranks_place() {
     let (mut ranks, line) = lined_up();
     drop(ranks.drain(..2));
     let mut ranks = meet_anew(ranks, [true, false, true, true], 2);
-    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    ranks[0].continue_without_lost(b"notice".to_vec()).unwrap();
     let led = |to| EarlierRun { run: 7, successors: vec![(to, line[1].1.clone())], kept_in: None };
     let options = TcpOptions::default();
     // Rank 0 with rank 1's label would be rank 1 there.

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use probe_sync_collective::{Collective as _, Deadline, Error, Frames, JobKey, Tcp, bind};
+use probe_sync_collective::{Collective as _, Deadline, Error, FaultTolerance, Frames, JobKey, Tcp, bind};
 
 fn deadline() -> Deadline {
     Deadline::new(Duration::from_secs(60), None)
@@ -58,7 +58,7 @@ fn a_changed_frame_names_its_rank_and_the_others_go_on() {
         let mut group = group(Some(SAID_BY_RANK + place), None);
         let (mut two, mut one) = (group.pop().unwrap(), group.pop().unwrap());
         let root = &mut group[0];
-        root.go_on_without_lost(Vec::new()).unwrap();
+        root.continue_without_lost(Vec::new()).unwrap();
         let (everyone, mut frames) = ([true; 3], Frames::default());
         one.gather(&everyone, b"a payload", &mut Frames::default(), &deadline()).unwrap();
         two.gather(&everyone, b"another", &mut Frames::default(), &deadline()).unwrap();

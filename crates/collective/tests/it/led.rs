@@ -50,16 +50,17 @@ fn places_and_ranks_are_exchanged() {
 fn the_next_rank_takes_the_masters_place_and_gathers_without_it() {
     let mut ranks = led(tcp_group(4));
     assert_eq!(ranks.iter().map(Collective::rank).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    let standing = |rank: &mut Led<Tcp>| rank.stand_by().unwrap().unwrap();
+    let standing = |rank: &mut Led<Tcp>| rank.succession().unwrap().stand_by().unwrap();
     let line = [(3, standing(&mut ranks[3])), (0, standing(&mut ranks[0]))];
-    ranks.iter_mut().for_each(|rank| rank.line_up(&line));
-    ranks[MASTER].go_on_without_lost(b"notice".to_vec()).unwrap();
+    ranks.iter_mut().for_each(|rank| rank.succession().unwrap().set_successors(&line));
+    ranks[MASTER].fault_tolerance().unwrap().continue_without_lost(b"notice".to_vec()).unwrap();
     drop(ranks.remove(MASTER));
     std::thread::scope(|scope| {
         for mut rank in ranks {
             scope.spawn(move || {
                 let own = rank.rank();
-                assert_eq!(rank.succeed(&[true; 4], Duration::from_secs(5), &within(20)).unwrap(), 3);
+                let succession = rank.succession().unwrap();
+                assert_eq!(succession.succeed(&[true; 4], Duration::from_secs(5), &within(20)).unwrap(), 3);
                 assert_eq!(rank.root(), 3);
                 let mut frames = Frames::default();
                 // Neither rank 0 nor the master that is lost need take part.
@@ -68,7 +69,8 @@ fn the_next_rank_takes_the_masters_place_and_gathers_without_it() {
                 if own == 3 {
                     let lengths: Vec<usize> = frames.iter().map(<[u8]>::len).collect();
                     assert_eq!((lengths, frames.frame(1)), (vec![0, 5, 0, 5], &[1; 5][..]));
-                    let left: Vec<Rank> = rank.attendance().left.into_iter().map(|(rank, _)| rank).collect();
+                    let attendance = rank.fault_tolerance().unwrap().attendance();
+                    let left: Vec<Rank> = attendance.left.into_iter().map(|(rank, _)| rank).collect();
                     assert_eq!(left, [MASTER]);
                 }
                 let mut told = if own == 3 { b"decided".to_vec() } else { Vec::new() };

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use probe_sync_collective::proxy::Proxy;
 use probe_sync_collective::{
-    Attendance, Collective as _, Deadline, Error, FanOut, Frames, JobKey, Tcp, TcpOptions, bind,
+    Admission, Attendance, Collective as _, Deadline, Error, FanOut, FaultTolerance, Frames, JobKey, Tcp, TcpOptions,
+    bind,
 };
 
 fn deadline() -> Deadline {
@@ -27,7 +28,7 @@ fn group(size: usize, fan_out: FanOut) -> (Tcp, Vec<Tcp>, Proxy) {
         let joining = (1..size).map(|rank| (rank, way(rank)));
         let joining: Vec<_> = joining.map(|(rank, way)| scope.spawn(move || join(rank, way))).collect();
         let mut root = Tcp::host_with(listener, size, JobKey::of(b"7"), options, &deadline()).unwrap();
-        root.go_on_without_lost(b"the run".to_vec()).unwrap();
+        root.continue_without_lost(b"the run".to_vec()).unwrap();
         (root, joining.into_iter().map(|thread| thread.join().unwrap()).collect())
     });
     (root, others, proxy)
@@ -57,9 +58,9 @@ fn back_in(root: &mut Tcp, rank: &mut Tcp) -> Vec<(usize, Error)> {
     std::thread::scope(|scope| {
         let number = rank.rank();
         let coming = scope.spawn(move || {
-            assert!(rank.reconnect(&deadline()).unwrap());
+            rank.reconnect(&deadline()).unwrap();
             assert_eq!(rank.notice().as_deref(), Some(&b"the run"[..]));
-            rank.come_back(b"here I am", &deadline()).unwrap();
+            rank.rejoin(b"here I am", &deadline()).unwrap();
         });
         let (begun, mut gone) = (Instant::now(), Vec::new());
         loop {
@@ -118,7 +119,7 @@ fn a_rank_whose_connection_a_nat_forgot_has_its_place_at_once() {
     let (mut root, mut others, proxy) = group(3, FanOut::Star);
     assert_eq!(round(&mut root, &mut others, &deadline()), [0, 1, 2]);
     proxy.forget();
-    assert!(others[0].root_is_there(), "only the connection is gone");
+    assert!(others[0].root_is_alive(), "only the connection is gone");
     // The root believes in the old connection.
     let mut rank = others.remove(0);
     let left = back_in(&mut root, &mut rank);
@@ -135,7 +136,7 @@ fn a_rank_whose_connection_a_nat_forgot_has_its_place_at_once() {
 fn a_rank_gives_up_when_its_time_is_over_and_says_who_answered_what() {
     let (root, mut others, proxy) = group(2, FanOut::Star);
     drop(root);
-    assert!(!others[0].root_is_there());
+    assert!(!others[0].root_is_alive());
     let limit = Deadline::new(Duration::from_millis(300), None);
     let error = others[0].reconnect(&limit).unwrap_err();
     assert!(matches!(&error, Error::Lost { rank: 0, .. }) && error.to_string().contains("rank 0: "), "{error}");

@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Attendance, Collective as _, Deadline, Error, Frames, JobKey, Tcp, bind};
+use probe_sync_collective::{
+    Admission, Attendance, Collective as _, Deadline, Error, FaultTolerance, Frames, JobKey, Tcp, bind,
+};
 
 fn deadline() -> Deadline {
     Deadline::new(Duration::from_secs(60), None)
@@ -21,7 +23,7 @@ fn group(size: usize) -> (Tcp, Vec<Tcp>, String) {
         let address = &address;
         let joining: Vec<_> = (1..size).map(|rank| scope.spawn(move || join(address, rank, size))).collect();
         let mut root = Tcp::host(listener, size, JobKey::of(b"7"), &deadline()).unwrap();
-        root.go_on_without_lost(b"the run".to_vec()).unwrap();
+        root.continue_without_lost(b"the run".to_vec()).unwrap();
         (root, joining.into_iter().map(|thread| thread.join().unwrap()).collect(), address.clone())
     })
 }
@@ -33,7 +35,7 @@ fn join(address: &str, rank: usize, size: usize) -> Tcp {
 /// A process in the place of a lost rank, once it is let in.
 fn come_back(address: &str, rank: usize, size: usize, statement: &[u8]) -> Tcp {
     let mut rank = join(address, rank, size);
-    rank.come_back(statement, &deadline()).unwrap();
+    rank.rejoin(statement, &deadline()).unwrap();
     rank
 }
 
@@ -84,7 +86,7 @@ fn a_rank_that_dies_is_named_and_its_successor_takes_its_place() {
         let second_life = scope.spawn(|| {
             let mut rank = join(&address, 2, 4);
             assert_eq!((rank.notice().as_deref(), rank.notice()), (Some(&b"the run"[..]), None));
-            rank.come_back(b"my new port", &deadline()).unwrap();
+            rank.rejoin(b"my new port", &deadline()).unwrap();
             rank
         });
         let Attendance { left, back } = who_asks(&mut root);
@@ -149,7 +151,7 @@ fn who_is_turned_away_hears_why_and_the_place_stays_free() {
     for verdict in [Err("its host is b, and was a".to_owned()), Ok(())] {
         let accepted = verdict.is_ok();
         let result = std::thread::scope(|scope| {
-            let asking = scope.spawn(|| join(&address, 1, 2).come_back(b"x", &deadline()));
+            let asking = scope.spawn(|| join(&address, 1, 2).rejoin(b"x", &deadline()));
             who_asks(&mut root);
             root.admit(1, verdict);
             asking.join().unwrap()
@@ -225,7 +227,7 @@ fn a_rank_comes_back_again_and_again() {
 #[test]
 fn the_next_group_at_the_same_address_is_not_disturbed_by_the_last() {
     let (mut root, mut others, address) = group(2);
-    root.let_nobody_back();
+    root.end_admission();
     // The last group still goes on without its lost rank, and the next one meets.
     drop(others.remove(0));
     let listener = bind(address.parse().unwrap()).unwrap();

@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Collective as _, Deadline, Error, Frames, JobKey, Rank, Tcp, bind};
+use probe_sync_collective::{
+    Admission, Collective as _, Deadline, Error, FaultTolerance, Frames, JobKey, Rank, Tcp, bind,
+};
 
 use crate::backends::{tcp_group_with, tree};
 
@@ -79,7 +81,7 @@ impl Group {
             let joining: Vec<_> =
                 (1..size).map(|rank| scope.spawn(move || join(address, rank, size, fan_out))).collect();
             let mut root = Tcp::host_with(listener, size, JobKey::of(b"7"), options, &deadline()).unwrap();
-            root.go_on_without_lost(Vec::new()).unwrap();
+            root.continue_without_lost(Vec::new()).unwrap();
             let members = joining.into_iter().map(|thread| thread.join().unwrap());
             let members = members.map(|group| (group.rank(), Member::new(group))).collect();
             Self { root, members, address: address.clone(), fan_out, rounds: 0 }
@@ -132,7 +134,7 @@ impl Group {
         let (size, fan_out, address) = (self.root.size(), self.fan_out, self.address.clone());
         let second = std::thread::spawn(move || {
             let mut second = join(&address, rank, size, fan_out);
-            second.come_back(b"again", &deadline()).unwrap();
+            second.rejoin(b"again", &deadline()).unwrap();
             second
         });
         let begun = Instant::now();

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use probe_sync_collective::{
-    Collective, Deadline, EarlierRun, Error, FanOut, Frames, JobKey, Rank, Tcp, TcpOptions, bind,
+    Admission, Collective, Deadline, EarlierRun, Error, FanOut, FaultTolerance, Frames, JobKey, Rank, Succession, Tcp,
+    TcpOptions, bind,
 };
 
 use crate::backends::{tcp_group, tcp_group_with};
@@ -26,10 +27,10 @@ fn group(size: usize, line: &[Rank]) -> Vec<Tcp> {
 fn lined_up(mut ranks: Vec<Tcp>, line: &[Rank]) -> (Vec<Tcp>, Line) {
     let mut successors: Line = Vec::new();
     for &rank in line {
-        successors.push((rank, ranks[rank].stand_by().unwrap().unwrap()));
+        successors.push((rank, ranks[rank].stand_by().unwrap()));
     }
-    ranks.iter_mut().for_each(|rank| rank.line_up(&successors));
-    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    ranks.iter_mut().for_each(|rank| rank.set_successors(&successors));
+    ranks[0].continue_without_lost(b"notice".to_vec()).unwrap();
     (ranks, successors)
 }
 
@@ -76,7 +77,7 @@ fn works(ranks: &mut [Tcp], size: usize, root: Rank, here: &[Rank]) {
                 rank.scatter(if own == root { &parts } else { &none }, &mut part, &within(20)).unwrap();
                 assert_eq!(part, [100 + own as u8]);
                 if own != root {
-                    assert!(rank.call(&[own as u8]).unwrap());
+                    rank.call(&[own as u8]).unwrap();
                 }
                 rank.gather(&vec![true; size], &[], &mut frames, &within(20)).unwrap();
                 rank.broadcast(&mut told, &within(20)).unwrap();
@@ -111,7 +112,7 @@ fn the_next_in_line_is_the_root_and_then_the_next() {
     let root = place(&ranks, 2);
     let left: Vec<Rank> = ranks[root].attendance().left.into_iter().map(|(rank, _)| rank).collect();
     assert_eq!(left, [0], "who was not there when they met");
-    ranks[root].go_on_without_lost(b"notice".to_vec()).unwrap();
+    ranks[root].continue_without_lost(b"notice".to_vec()).unwrap();
     works(&mut ranks, 6, 2, &[1, 2, 3, 4, 5]);
     drop(ranks.remove(root));
     let (mut ranks, chosen) = roots(succeed_of(ranks.into_iter().map(|rank| (rank, all_but(6, &[0]))).collect(), 20));
@@ -165,21 +166,21 @@ fn whoever_the_last_round_was_without_is_no_voice_and_leads_nobody() {
 fn a_root_that_wakes_learns_that_the_others_have_met_anew() {
     let mut ranks = group(4, &[1, 2]);
     let mut woken = ranks.remove(0);
-    assert_eq!(woken.superseded_by(), None, "they have not");
+    assert_eq!(woken.superseding_root(), None, "they have not");
     let (mut ranks, chosen) = roots(succeed(ranks, 4, 20));
     assert_eq!(chosen, [1; 3]);
-    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
-    assert_eq!(woken.superseded_by(), Some(1));
+    ranks[0].continue_without_lost(b"notice".to_vec()).unwrap();
+    assert_eq!(woken.superseding_root(), Some(1));
     works(&mut ranks, 4, 1, &[1, 2, 3]);
 }
 
 #[test]
 fn who_waits_for_something_else_sees_that_the_root_has_hung_up() {
     let mut ranks = group(2, &[1]);
-    assert!(!ranks[1].root_has_gone() && !ranks[0].root_has_gone());
+    assert!(!ranks[1].root_has_disconnected() && !ranks[0].root_has_disconnected());
     drop(ranks.remove(0));
     let deadline = Instant::now() + Duration::from_secs(120);
-    while !ranks[0].root_has_gone() {
+    while !ranks[0].root_has_disconnected() {
         assert!(Instant::now() < deadline, "it is not seen");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -188,9 +189,9 @@ fn who_waits_for_something_else_sees_that_the_root_has_hung_up() {
 #[test]
 fn foreign_connections_that_fill_where_a_rank_stands_do_not_keep_the_others_from_meeting() {
     let mut ranks = tcp_group(4);
-    let standing = ranks[1].stand_by().unwrap().unwrap();
+    let standing = ranks[1].stand_by().unwrap();
     let line = [(1, standing.clone())];
-    ranks.iter_mut().for_each(|rank| rank.line_up(&line));
+    ranks.iter_mut().for_each(|rank| rank.set_successors(&line));
     // Nobody accepts there until rank 0 is lost: the system's queue fills, and then takes nobody.
     let connect = || TcpStream::connect_timeout(&standing[0], Duration::from_millis(200));
     let mut held: Vec<TcpStream> = (0..FOREIGN).map_while(|_| connect().ok()).collect();
@@ -260,7 +261,7 @@ fn check_return_to_the_new_root(options: TcpOptions) {
     ranks.drain(..2);
     let (mut ranks, chosen) = roots(succeed(ranks, 6, 20));
     assert_eq!(chosen, [2; 4]);
-    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    ranks[0].continue_without_lost(b"notice".to_vec()).unwrap();
     drop(ranks.remove(1));
     let foreign = join_again(3, &line, options, b"8", 2).unwrap_err().to_string();
     assert!(foreign.contains("cannot reach rank 0") && foreign.contains("rank 2"), "{foreign}");
@@ -272,8 +273,8 @@ fn check_return_to_the_new_root(options: TcpOptions) {
         let again = std::thread::spawn(move || {
             let mut again = join_again(returning, &line, options, b"7", 30).unwrap();
             assert_eq!((again.rank(), again.root(), again.notice()), (returning, 2, Some(b"notice".to_vec())));
-            again.come_back(b"statement", &within(30)).unwrap();
-            again.line_up(&line);
+            again.rejoin(b"statement", &within(30)).unwrap();
+            again.set_successors(&line);
             again
         });
         let begun = Instant::now();
@@ -333,7 +334,7 @@ fn a_rank_that_comes_back_while_the_others_meet_anew_is_no_voice() {
 fn a_new_rank_0_takes_no_rank_of_a_run_that_goes_on_and_the_rank_finds_its_own() {
     let (ranks, line) = lined_up(tcp_group(4), &[1, 2]);
     let (mut ranks, _) = roots(succeed(ranks.into_iter().skip(1).collect(), 4, 20));
-    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    ranks[0].continue_without_lost(b"notice".to_vec()).unwrap();
     drop(ranks.pop());
     works(&mut ranks, 4, 1, &[1, 2]);
     let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
@@ -344,7 +345,7 @@ fn a_new_rank_0_takes_no_rank_of_a_run_that_goes_on_and_the_rank_finds_its_own()
             let (key, options) = (JobKey::of(b"7"), TcpOptions::default());
             let mut again = Tcp::join_or_return(&[address], &was_in(&line), 3, 4, key, options, &within(30)).unwrap();
             assert_eq!((again.root(), again.notice()), (1, Some(b"notice".to_vec())));
-            again.come_back(b"statement", &within(30)).unwrap();
+            again.rejoin(b"statement", &within(30)).unwrap();
             again
         });
         let begun = Instant::now();

@@ -152,7 +152,8 @@ where
     D: Serialize + serde::de::DeserializeOwned,
 {
     let everyone = vec![true; collective.size()];
-    let (missing, mut frames) = (collective.missing(), Frames::default());
+    let missing = collective.admission().map(|admission| admission.missing()).unwrap_or_default();
+    let mut frames = Frames::default();
     collective.gather(&everyone, &wire::encode(&own), &mut frames, deadline)?;
     let mut decision = Vec::new();
     if collective.rank() == collective.root() {

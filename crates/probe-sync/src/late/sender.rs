@@ -56,13 +56,6 @@ impl Sender {
         }
     }
 
-    /// Counts the arrivals in a message that was not accepted.
-    pub fn not_taken(&self, word: &[u8]) {
-        let lost =
-            Batch::decode(word).map_or(0, |batch| batch.groups.iter().map(|group| group.arrivals.len() as u64).sum());
-        self.arrivals.drop_also(lost);
-    }
-
     /// Returns true once the rank has arrived anywhere.
     pub fn has_begun(&self) -> bool {
         self.arrivals.has_begun()

@@ -81,13 +81,6 @@ impl Turn {
         if self.root.is_some() { self.take_at_root(heard, now, at) } else { self.take_elsewhere(heard, now, at) }
     }
 
-    /// Counts a report that was not accepted.
-    pub fn not_taken(&self, said: &Said) {
-        if let Said::Arrivals(word) = said {
-            self.sender.not_taken(word);
-        }
-    }
-
     /// Returns the values for the metrics, at the root; `None` if no rank has arrived anywhere.
     pub fn totals(&self) -> Option<Totals> {
         self.root.as_ref().map(Root::totals).filter(|totals| totals.counts.arrivals > 0)

@@ -112,7 +112,7 @@ impl Attendants {
         if !changed {
             return Ok(Vec::new());
         }
-        exchange.go_on_without_lost(&self.notice)?;
+        exchange.continue_without_lost(&self.notice)?;
         Ok(self.present.renewed.values().cloned().collect())
     }
 

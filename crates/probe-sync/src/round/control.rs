@@ -47,8 +47,6 @@ pub(super) struct Control {
     ending: Option<RoundId>,
     /// At the master: when an anomaly last ended a window.
     anomaly: Option<Instant>,
-    /// True if the backend carries no messages between rounds, and that was logged.
-    mute: bool,
     /// True if the master has changed, so that pending requests are sent again.
     again: bool,
     /// Messages about late ranks, for [`Control::late`].
@@ -89,7 +87,6 @@ impl Control {
             stop_told: false,
             ending: None,
             anomaly: None,
-            mute: false,
             again: false,
             late: Vec::new(),
         }
@@ -205,13 +202,7 @@ impl Control {
         if here.exchange.at_root() {
             return self.heard(here.exchange.root(), request, here);
         }
-        let said = here.exchange.say(&Word::Asks(request.clone()))?;
-        if !said && !std::mem::replace(&mut self.mute, true) {
-            tracing::warn!(
-                "only rank 0 of this run accepts commands, because its ranks exchange no messages between rounds"
-            );
-        }
-        Ok(())
+        here.exchange.say(&Word::Asks(request.clone()))
     }
 
     /// Processes a request, at the root.
@@ -251,9 +242,8 @@ impl Control {
             return Ok(());
         }
         self.ending = Some(here.round_id);
-        if here.exchange.say(&Word::RoundEnds { round_id: here.round_id, at })? {
-            here.window.end_at(at);
-        }
+        here.exchange.say(&Word::RoundEnds { round_id: here.round_id, at })?;
+        here.window.end_at(at);
         Ok(())
     }
 }

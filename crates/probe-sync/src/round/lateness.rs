@@ -15,13 +15,8 @@ use crate::Error;
 impl Rounds<'_> {
     /// Reports this rank's arrivals to the root, or, at the root, detects late ranks.
     pub(super) fn look_for_late(&mut self) -> Result<(), Error> {
-        let mut late = self.side.late();
-        for said in late.take(self.control.late()) {
-            if !self.exchange.say(&Word::from(said.clone()))? {
-                late.not_taken(&said);
-            }
-        }
-        Ok(())
+        let reports = self.side.late().take(self.control.late());
+        reports.into_iter().try_for_each(|report| self.exchange.say(&Word::from(report)))
     }
 
     /// Makes the backend do the same while an operation waits.

@@ -39,7 +39,7 @@ impl<'c> Rounds<'c> {
     /// Returns an error if it is not admitted.
     pub fn reconnect(&mut self, deadline: &Deadline) -> Result<bool, Error> {
         self.set_probing(Probing { paused_everywhere: true, ..self.probing });
-        Ok(self.exchange.collective().reconnect(deadline)?)
+        self.exchange.reconnect(deadline)
     }
 
     /// Returns this rank.

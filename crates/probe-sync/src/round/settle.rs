@@ -40,7 +40,7 @@ impl Rounds<'_> {
         if let Some(node) = &mut self.node {
             node.stop_probing();
         }
-        self.exchange.let_nobody_back();
+        self.exchange.end_admission();
         self.exchange.meet(self.configured_window, StdDuration::ZERO)?;
         // Who still asks for a lost packet makes others count.
         self.node.as_mut().map(Node::let_end).transpose()?;

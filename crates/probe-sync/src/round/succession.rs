@@ -114,7 +114,7 @@ impl Rounds<'_> {
         let mut keeper = Box::new(Keeper::take_over(&self.joined, rank, present, taken_over)?);
         keeper.take_down(taken_over.first_round, &mut self.exchange);
         self.side.late().lead(keeper.folder());
-        self.exchange.go_on_without_lost(keeper.notice())?;
+        self.exchange.continue_without_lost(keeper.notice())?;
         (self.decider, self.keeper, self.masters_begin) = (Some(decider), Some(keeper), begun);
         Ok(())
     }

@@ -68,7 +68,7 @@ impl Returning {
         let before = rounds.leave_node();
         let (config, key) = (before.config.clone(), before.session_key);
         let collective = rounds.exchange().collective();
-        let notice = collective.notice().unwrap_or_default();
+        let notice = collective.admission().and_then(|admission| admission.notice()).unwrap_or_default();
         let hello = Ok(self.hello.clone());
         let Returned { joined, bound, latest } =
             start::come_back(&notice, Ok(config), hello, |_| key, collective, &self.context)?;

@@ -47,7 +47,7 @@ pub(super) fn start<'c>(
     let leads = collective.rank() == collective.root();
     let handshake = handshake(leads, context);
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
-    let notice = collective.notice();
+    let notice = collective.admission().and_then(|admission| admission.notice());
     let own = |config: &Config| {
         let key_file = key_file.as_ref().map_err(ToString::to_string)?;
         clock::usable(config.clock_counter)?;
@@ -69,7 +69,7 @@ pub(super) fn start<'c>(
     if let (Ok(config), Ok(hello)) = (&config, &mut hello)
         && may_stand_by(config, context)
     {
-        hello.stands_by = collective.stand_by()?;
+        hello.stands_by = collective.succession().map(|succession| succession.stand_by()).transpose()?;
     }
     let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
     let config = config?;
@@ -95,7 +95,7 @@ pub(super) fn start<'c>(
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
     if let Some(keeper) = keeper.as_ref().filter(|_| !context.ends_with_lost_rank) {
-        exchange.go_on_without_lost(keeper.notice())?;
+        exchange.continue_without_lost(keeper.notice())?;
     }
     let attendants = tell_successors(&joined, &mut exchange, keeper.as_deref_mut())?;
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
@@ -119,10 +119,13 @@ fn handshake(leads: bool, context: &Context) -> Deadline {
     Deadline::new(limit, Some(Arc::clone(&context.stop)))
 }
 
-/// At the root: accepts files of ranks with other directories into the run's.
+/// At the root: accepts files of ranks with other directories into the run's. Without admission in
+/// the backend, these files stay in their ranks' directories.
 fn receive_files(collective: &mut dyn Collective, joined: &Joined, directory: &RunDirectory) {
     let nodes = (0..joined.ranks).map(|rank| joined.plan.probes_for(rank)).collect();
-    collective.receive_files(Arc::new(ReceivedFiles::new(directory.folder().clone(), nodes)));
+    if let Some(admission) = collective.admission() {
+        admission.receive_files(Arc::new(ReceivedFiles::new(directory.folder().clone(), nodes)));
+    }
 }
 
 /// The parts of a session.
@@ -238,7 +241,8 @@ pub(super) fn come_back(
     let window = config.as_ref().map_or(Duration::ZERO, |config| Pace::configured(config).window);
     let limit = RETURN_LIMIT + 3 * window.to_std();
     let deadline = Deadline::new(limit, Some(Arc::clone(&context.stop)));
-    let welcome = collective.come_back(&wire::encode(&statement), &deadline);
+    let admission = collective.admission().expect("only a backend that lets ranks return gives a notice");
+    let welcome = admission.rejoin(&wire::encode(&statement), &deadline);
     let config = config?;
     welcome?;
     let session_key = key(&plan);
@@ -274,7 +278,10 @@ pub(super) fn node_again(
 /// Sets the successors of the master, for this process and for the next one of this rank.
 fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     let successors = &joined.plan.successors;
-    collective.line_up(successors);
+    // Without succession no rank stands by, and there are no successors.
+    if let Some(succession) = collective.succession() {
+        succession.set_successors(successors);
+    }
     keep_successors(&joined.config.out, collective.rank(), joined.plan.run, successors);
 }
 

@@ -1,11 +1,11 @@
 //! Runs whose master is lost: who takes its place, and what is kept. Threads with real packets on
 //! loopback and virtual clocks.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use probe_sync_collective::{Attendance, Call, Collective, Deadline, Error, Frames, InProcess, Led, Rank};
+use probe_sync_collective::{
+    Call, Collective, Deadline, Error, FaultTolerance, Frames, InProcess, Led, Rank, Succession,
+};
 use probe_sync_lines::Round;
 use probe_sync_time::RoundId;
 
@@ -183,7 +183,7 @@ impl Collective for Misses {
         self.end.broadcast(buffer, deadline)
     }
 
-    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+    fn call(&mut self, word: &[u8]) -> Result<(), Error> {
         self.end.call(word)
     }
 
@@ -191,32 +191,12 @@ impl Collective for Misses {
         self.end.calls()
     }
 
-    fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
-        self.end.go_on_without_lost(notice)
+    fn fault_tolerance(&mut self) -> Option<&mut dyn FaultTolerance> {
+        self.end.fault_tolerance()
     }
 
-    fn let_nobody_back(&mut self) {
-        self.end.let_nobody_back();
-    }
-
-    fn attendance(&mut self) -> Attendance {
-        self.end.attendance()
-    }
-
-    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
-        self.end.stand_by()
-    }
-
-    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
-        self.end.line_up(successors);
-    }
-
-    fn succeed(&mut self, there: &[bool], late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
-        self.end.succeed(there, late_by, deadline)
-    }
-
-    fn root_has_gone(&mut self) -> bool {
-        self.end.root_has_gone()
+    fn succession(&mut self) -> Option<&mut dyn Succession> {
+        self.end.succession()
     }
 
     fn abort(&mut self, reason: &str) {

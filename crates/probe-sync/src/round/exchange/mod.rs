@@ -1,23 +1,23 @@
 //! The messages between ranks in a round: windows to the master and the solved round to every rank,
 //! or all windows to all.
 //!
-//! Only this file knows `Collective`, deadlines and the wire format. In a large group a rank
-//! receives only its own part of the solved round (`share_rounds`).
+//! Only this file and `membership` know `Collective`, deadlines and the wire format. In a large
+//! group a rank receives only its own part of the solved round (`share_rounds`).
+
+mod membership;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{
-    self as collective, Attendance, Call, Collective, Deadline, Frames, Rank, SideWork, Traffic,
-};
+use probe_sync_collective::{self as collective, Call, Collective, Deadline, Frames, Rank, SideWork, Traffic};
 use probe_sync_lines::NodeWindow;
 use probe_sync_time::{Duration, NodeId, RoundId};
 
 use super::messages::{Broadcast, Word};
 use super::standby::Present;
-use crate::join::{Joined, Notice, ROOT_SPEAKS_FIRST};
+use crate::join::{Joined, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
 use crate::{Error, wire};
 
@@ -217,12 +217,6 @@ impl<'c> Exchange<'c> {
         lost && root != self.collective.rank()
     }
 
-    /// After that error: returns true if the master is alive and only this rank's connection broke.
-    /// A master that is silent is not asked.
-    pub fn master_is_there(&mut self, error: &Error) -> bool {
-        matches!(error, Error::Collective(collective::Error::Lost { .. })) && self.collective.root_is_there()
-    }
-
     /// Returns true if this error means that this rank has lost its connection to the others,
     /// whichever is the master, or that they continued without it.
     pub fn connection_is_lost(&self, error: &Error) -> bool {
@@ -236,38 +230,9 @@ impl<'c> Exchange<'c> {
         self.collective
     }
 
-    /// Agrees with the ranks that took part last (`there`, for each rank) on the new master after
-    /// one was lost.
-    ///
-    /// # Errors
-    /// Returns an error if too few ranks find each other.
-    pub fn succeed(&mut self, there: &[bool], window: Duration) -> Result<Rank, Error> {
-        // Ranks that the master told of the round still notice its loss a window after those that
-        // it did not.
-        let late_by = 2 * window.to_std() + NOTICED_APART;
-        let deadline = Deadline::new(4 * late_by, Some(Arc::clone(&self.stop)));
-        Ok(self.collective.succeed(there, late_by, &deadline)?)
-    }
-
-    /// Returns true if the master has disconnected, so that this rank need not wait for the end of
-    /// its window to notice.
-    pub fn master_has_gone(&mut self) -> bool {
-        !self.successors.is_empty() && !self.at_root() && self.collective.root_has_gone()
-    }
-
-    /// At the root, which has `here` of `before` ranks left: if these are fewer than half, checks
-    /// whether the others have formed a group without it.
-    ///
-    /// # Errors
-    /// [`Error::Superseded`] if they have.
-    pub fn check_not_superseded(&mut self, before: u32, here: u32) -> Result<(), Error> {
-        let other = if 2 * here < before { self.collective.superseded_by() } else { None };
-        other.map_or(Ok(()), |rank| Err(Error::Superseded { rank, here, before }))
-    }
-
-    /// After that: distributes the lost master's last decision to all that missed it. `last` is
-    /// what this rank received last. Returns `None` if no rank has missed anything, or nothing was
-    /// decided yet.
+    /// After another rank has taken over: distributes the lost master's last decision to all that
+    /// missed it. `last` is what this rank received last. Returns `None` if no rank has missed
+    /// anything, or nothing was decided yet.
     ///
     /// # Errors
     /// Returns an error if the ranks do not answer.
@@ -317,12 +282,11 @@ impl<'c> Exchange<'c> {
         wire::decode(&newest, root)
     }
 
-    /// Sends a message outside of rounds: the root to all, another rank to the root. Returns false
-    /// if the backend carries no such messages.
+    /// Sends a message outside of rounds: the root to all, another rank to the root.
     ///
     /// # Errors
     /// Returns an error if the backend has failed.
-    pub fn say(&mut self, word: &Word) -> Result<bool, Error> {
+    pub fn say(&mut self, word: &Word) -> Result<(), Error> {
         Ok(self.collective.call(&wire::encode(word))?)
     }
 
@@ -342,9 +306,10 @@ impl<'c> Exchange<'c> {
         self.kept.extend(kept);
     }
 
-    /// Makes the backend do this work while an operation waits.
+    /// Makes the backend do this work while an operation waits. If it cannot, messages are
+    /// processed between operations only.
     pub fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
-        self.collective.work_while_waiting(work);
+        let _supported = self.collective.work_while_waiting(work);
     }
 
     /// Returns the rank that gathers and decides.
@@ -366,30 +331,6 @@ impl<'c> Exchange<'c> {
     /// Returns the backend's traffic so far.
     pub fn traffic(&self) -> Traffic {
         self.collective.traffic()
-    }
-
-    /// At the root: makes the run continue without lost ranks from now on, if the backend supports
-    /// it; returning ranks receive this notice.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses the necessary resources.
-    pub fn go_on_without_lost(&mut self, notice: &Notice) -> Result<(), Error> {
-        Ok(self.collective.go_on_without_lost(wire::encode(notice))?)
-    }
-
-    /// At the root: returns which ranks have left, and which ask to return.
-    pub fn attendance(&mut self) -> Attendance {
-        self.collective.attendance()
-    }
-
-    /// At the root: admits no rank from now on.
-    pub fn let_nobody_back(&mut self) {
-        self.collective.let_nobody_back();
-    }
-
-    /// At the root: admits a rank again, or states why not. Returns true if it is admitted.
-    pub fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
-        self.collective.admit(rank, verdict)
     }
 
     /// Waits until every rank has called this.
@@ -485,10 +426,6 @@ impl<'c> Exchange<'c> {
 fn shares_rounds(joined: &Joined) -> bool {
     joined.config.share_rounds.unwrap_or(joined.ranks * joined.plan.nodes() <= SHARED_ESTIMATES_MAX)
 }
-
-/// Largest difference between the times at which ranks notice the loss of the master, apart from
-/// their windows.
-const NOTICED_APART: StdDuration = StdDuration::from_secs(5);
 
 /// Most estimates that the root sends in a round in which all ranks are sent everything: 256 ranks
 /// of 256 nodes, some 7 MB.
