@@ -138,7 +138,7 @@ pub(super) enum Found {
 /// Passes every line of a file to `take`, with its number.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Line`] for lines that are not offsets or exceed 16 MiB; errors of
+/// [`Error::Trace`]; [`Error::Line`] for lines that are not offsets or exceed 16 MiB; errors of
 /// `take`.
 pub(super) fn read_lines(
     path: &Path,

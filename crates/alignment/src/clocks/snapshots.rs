@@ -82,7 +82,7 @@ impl Snapshots {
 /// lie within it, every other one.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming the place where the file is
+/// [`Error::Trace`] or [`Error::Line`] naming the place where the file is
 /// invalid or changes to a second clock.
 pub fn read_snapshots(path: &Path, near: Option<(Picoseconds, Picoseconds)>) -> Result<Snapshots, Error> {
     let mut nearest = Nearest { near, most: MOST_PAIRS, pairs: Vec::new() };

@@ -61,7 +61,7 @@ impl Survey {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Line`] for lines that are not offsets, that exceed 16 MiB, or that
+    /// [`Error::Trace`]; [`Error::Line`] for lines that are not offsets, that exceed 16 MiB, or that
     /// add one node too many.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let axis = axis_of(path)?;

@@ -217,7 +217,7 @@ impl Query {
     ///
     /// # Errors
     /// [`Error::Request`] for text that is not exactly one statement, for statements that do more
-    /// than read, and for times of databases that are not on one clock; [`Error::Database`] with
+    /// than read, and for times of databases that are not on one clock; [`Error::Trace`] with
     /// the file, table and row that cannot be read; errors of the sink.
     pub fn run(&self, sql: &str, sink: &mut dyn RowSink) -> Result<(), Error> {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = self.timeout.map(|limit| Instant::now() + limit);

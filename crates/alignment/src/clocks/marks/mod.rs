@@ -32,7 +32,7 @@ impl MarkFiles {
     /// The mark files in the directory of a run. There may be none.
     ///
     /// # Errors
-    /// [`Error::Io`] if the folder exists but cannot be read.
+    /// [`Error::Trace`] if the folder exists but cannot be read.
     pub fn in_run(directory: &Path) -> Result<Self, Error> {
         let folder = directory.join(MARKS_FOLDER);
         let mut files = BTreeMap::new();
