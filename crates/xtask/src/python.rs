@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::flow;
 use crate::steps::{Count, Runner};
-use crate::suite::readers;
+use crate::suite::jobs;
+use crate::tools;
 
 /// Builds, installs and tests the package as users get it.
 ///
@@ -41,7 +41,7 @@ pub fn python(root: &Path) -> Result<()> {
 pub fn flows(root: &Path, jax: bool, torch: bool) -> Result<()> {
     let mut runner = Runner::new(root, None)?;
     command_line(&mut runner, root);
-    readers::install(&mut runner, root);
+    runner.prerequisite("install readers", Count::Figures, INSTALL, &mut jobs::readers(root));
     if let Some(wheel) = installed(&mut runner, root, Wheel::ForTests) {
         println!("   the package is {}", wheel.display());
         example_jobs(&mut runner, root, jax, torch);
@@ -114,57 +114,39 @@ pub fn installer(root: &Path) -> Command {
 /// The jobs of `flows.py`, with the libraries that can be had; one that cannot is a skip, and the
 /// other runs all the same.
 fn example_jobs(runner: &mut Runner, root: &Path, jax: bool, torch: bool) {
-    for (wanted, job) in [(jax, &JAX), (torch, &TORCH)] {
-        if !wanted || !runner.wants(job.step) {
+    let jobs = [
+        (jax, STEPS[7], "Jax", "JAX_PYTHON", &tools::JAX, &["jax_distributed.py"][..]),
+        (
+            torch,
+            STEPS[8],
+            "Torch",
+            "TORCH_PYTHON",
+            &tools::TORCH,
+            &["torch_ddp.py", "accelerate_loop.py", "agreed_start.py"],
+        ),
+    ];
+    for (is_asked, step, class, variable, library, examples) in jobs {
+        if !is_asked || !runner.wants(step) {
             continue;
         }
-        match (job.interpreter)(root) {
-            Ok(python) => {
-                let mut tests = in_venv(root, &[]);
-                tests
-                    .arg(root.join(TESTS).join("run.py"))
-                    .args(["--files", "flows.py", job.class])
-                    .env(job.variable, &python);
-                runner.command(job.step, Count::Tests, LIMIT, &mut tests);
-                // What the libraries themselves leave untyped is not the examples' fault.
-                let lenient = ["--allow-untyped-calls", "--no-warn-return-any", "--ignore-missing-imports"];
-                let mut types = in_venv(root, &["-m", "mypy", "--strict", "--python-executable"]);
-                types.arg(python).args(lenient).env("MYPYPATH", root.join("crates/python/python"));
-                types.args(job.examples.iter().map(|example| root.join("examples").join(example)));
-                runner.command(&format!("{}, mypy of examples", job.step), Count::Step, LIMIT, &mut types);
+        let python = match library.install(root) {
+            Ok(folder) => folder.join("bin/python"),
+            Err(reason) => {
+                runner.skip(step, &reason);
+                continue;
             }
-            Err(reason) => runner.skip(job.step, &reason),
-        }
+        };
+        let mut tests = in_venv(root, &[]);
+        tests.arg(root.join(TESTS).join("run.py")).args(["--files", "flows.py", class]).env(variable, &python);
+        runner.command(step, Count::Tests, LIMIT, &mut tests);
+        // What the libraries themselves leave untyped is not the examples' fault.
+        let lenient = ["--allow-untyped-calls", "--no-warn-return-any", "--ignore-missing-imports"];
+        let mut types = in_venv(root, &["-m", "mypy", "--strict", "--python-executable"]);
+        types.arg(python).args(lenient).env("MYPYPATH", root.join("crates/python/python"));
+        types.args(examples.iter().map(|example| root.join("examples").join(example)));
+        runner.command(&format!("{step}, mypy of examples"), Count::Step, LIMIT, &mut types);
     }
 }
-
-/// What runs the examples of one library.
-struct Job {
-    step: &'static str,
-    /// Class in `flows.py`.
-    class: &'static str,
-    /// In which that looks for the interpreter.
-    variable: &'static str,
-    /// Finds or installs it.
-    interpreter: fn(&Path) -> Result<PathBuf, String>,
-    examples: &'static [&'static str],
-}
-
-const JAX: Job = Job {
-    step: STEPS[7],
-    class: "Jax",
-    variable: "JAX_PYTHON",
-    interpreter: flow::with_jax,
-    examples: &["jax_distributed.py"],
-};
-
-const TORCH: Job = Job {
-    step: STEPS[8],
-    class: "Torch",
-    variable: "TORCH_PYTHON",
-    interpreter: flow::with_torch,
-    examples: &["torch_ddp.py", "accelerate_loop.py", "agreed_start.py"],
-};
 
 /// Makes the wheel and installs it; its path.
 fn build(runner: &mut Runner, root: &Path, kind: Wheel) -> Result<PathBuf> {

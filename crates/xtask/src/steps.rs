@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -242,6 +241,17 @@ pub fn visible(command: &mut Command, limit: Duration) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("{} ended with {status}", shown(command)) }
 }
 
+/// Builds packages in a profile; returns the folder of the programs.
+///
+/// # Errors
+/// They do not build.
+pub fn build(root: &Path, profile: &str, options: &[&str]) -> Result<PathBuf> {
+    let mut command = Command::new("cargo");
+    command.args(["build", "--locked", "--profile", profile]).args(options).current_dir(root);
+    visible(&mut command, BUILD)?;
+    Ok(target(root).join(profile))
+}
+
 /// Runs a program quietly and returns its standard output if it succeeds within a few seconds.
 pub fn answer(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
@@ -255,17 +265,10 @@ pub fn answer(program: &str, arguments: &[&str]) -> Option<String> {
 /// # Errors
 /// It cannot be started, or runs past `limit` (it is ended then, with what it started).
 pub fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<ExitStatus> {
-    wait(started(command, log)?, limit)
-}
-
-/// Starts a program with its output in the file `log`.
-///
-/// # Errors
-/// It cannot be started.
-pub fn started(command: &mut Command, log: &Path) -> Result<Child> {
     let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
     command.stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
-    command.spawn().with_context(|| format!("starting {}", shown(command)))
+    let child = command.spawn().with_context(|| format!("starting {}", shown(command)))?;
+    wait(child, limit)
 }
 
 fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
@@ -276,15 +279,6 @@ fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
         }
         std::thread::sleep(POLL);
     }
-    end(&mut child)?;
-    bail!("still running after {} s, ended", limit.as_secs())
-}
-
-/// Ends a program and what it started, by their ids.
-///
-/// # Errors
-/// It cannot be waited for.
-pub fn end(child: &mut Child) -> Result<()> {
     // Ending cargo alone would leave the test that hangs.
     for pid in descendants(child.id()).into_iter().chain([child.id()]) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -292,7 +286,7 @@ pub fn end(child: &mut Child) -> Result<()> {
         }
     }
     child.wait()?;
-    Ok(())
+    bail!("still running after {} s, ended", limit.as_secs())
 }
 
 /// Children, grandchildren and so on, from what `/proc` says about parents.
@@ -320,18 +314,6 @@ fn descendants(ancestor: u32) -> Vec<u32> {
 fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
-
-/// A port that is free now, below those that the system gives to outgoing connections. Another
-/// program may take it before the job does; the job says so then.
-pub fn free_port() -> Result<u16> {
-    let mut drawn =
-        (0..PORTS.len()).map(|_| PORTS.start + (RandomState::new().hash_one(()) % PORTS.len() as u64) as u16);
-    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    drawn.find(free).context("no free port on loopback")
-}
-
-/// Linux gives out 32768 and up.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// A command as one would type it.
 pub fn shown(command: &Command) -> String {
@@ -447,6 +429,9 @@ fn last_line(output: &str) -> &str {
 
 /// The exit code by which a program says that it cannot run here (as automake's tests do).
 pub const EXIT_SKIPPED: i32 = 77;
+
+/// Two cores and a cold cache.
+const BUILD: Duration = Duration::from_secs(1800);
 
 const POLL: Duration = Duration::from_millis(20);
 

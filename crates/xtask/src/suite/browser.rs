@@ -11,27 +11,26 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::selection::{BUILD, cargo, everything};
-use crate::setup::{self, Tools};
+use super::build::{BUILD, cargo};
+use super::jobs::Places;
+use crate::setup;
 use crate::steps::{self, Count, Runner};
 
 /// Looks at pages.
-pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
+pub fn run(runner: &mut Runner, places: &mut Places<'_>, root: &Path) {
     if !runner.wants(NAME) {
         return;
     }
-    if let Err(reason) = browser(root) {
-        return runner.skip(NAME, &format!("no browser: {reason:#}"));
-    }
-    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    if !runner.prerequisite("build programs for the browser", Count::Step, BUILD, &mut build) {
-        return runner.skip(NAME, "the programs do not build");
-    }
-    let folder = steps::target(root).join("bench-browser");
+    let programs =
+        browser(root).map_err(|reason| format!("no browser: {reason:#}")).and_then(|()| places.programs(runner));
+    let programs = match programs {
+        Ok(programs) => programs,
+        Err(reason) => return runner.skip(NAME, &reason),
+    };
     let mut test = cargo(root, &["test", "--locked", "--manifest-path", "bench/browser/Cargo.toml"]);
     // A browser a test is enough for one machine.
-    test.args(["--", "--nocapture", "--test-threads=1"]).env("CARGO_TARGET_DIR", folder);
-    test.env("PROBE_SYNC", steps::target(root).join("debug/probe_sync"));
+    test.args(["--", "--nocapture", "--test-threads=1"]).env("PROBE_SYNC", programs.join("probe_sync"));
+    test.env("CARGO_TARGET_DIR", steps::target(root).join("bench-browser"));
     match axe(root) {
         Ok(axe) => {
             test.env("AXE", axe);

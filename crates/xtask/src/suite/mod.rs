@@ -6,20 +6,12 @@
 //! `#[ignore = "long: …"]`, both clippys, documentation, network namespaces, Open MPI 5 with ULFM,
 //! MPICH, other people's readers, torch and JAX, a browser, Prometheus, sanitizers and
 //! installations. CONTRIBUTING.md has a table of all steps. A failing step does not stop the later
-//! ones, except where they would only repeat its failure. [`selection`] says which packages and
-//! features each step builds.
+//! ones, except where they would only repeat its failure. [`build`] says which packages and
+//! features each step builds; [`jobs`] runs the steps that start our programs.
 
-mod ahead;
 mod browser;
-mod c_interface;
-mod ends;
-mod launchers;
-mod metrics;
-mod mpich;
-pub mod readers;
-pub mod selection;
-mod ulfm;
-mod whole_runs;
+pub mod build;
+pub mod jobs;
 
 use std::path::Path;
 use std::process::Command;
@@ -28,15 +20,14 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::book;
-use crate::flow;
 use crate::python;
 use crate::races;
 use crate::setup::{self, Tools, Wanted};
 use crate::steps::{self, Count, Runner};
 use crate::tidy;
-use selection::{BUILD, TESTS, cargo, everything, plain};
-
-pub use ulfm::install as install_ulfm;
+use crate::tools;
+use build::{BUILD, TESTS, cargo, everything, plain};
+use jobs::Places;
 
 /// How much of the tests to run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -59,30 +50,31 @@ pub fn test(root: &Path, tier: Tier, only: Option<&str>) -> Result<()> {
     let mut runner = Runner::new(root, only)?;
     println!("{}", steps::free_space(root));
     text(&mut runner, root);
+    let mut places = Places::new(root, tools);
     match tier {
-        Tier::Quick => {
-            let is_built = build_tests(&mut runner, root, tools);
-            quick(&mut runner, root, tools, tier, is_built);
-        }
+        Tier::Quick => quick(&mut runner, &mut places, root, tools, tier),
         Tier::All => std::thread::scope(|scope| {
             // Downloads wait for the network while builds use the processor.
-            let downloads = only.is_none().then(|| scope.spawn(|| ahead::fetch(root, tools)));
-            let is_built = build_tests(&mut runner, root, tools);
-            // Tests and runs that lose ranks mostly wait; lints use the processor meanwhile.
+            let downloads = only.is_none().then(|| scope.spawn(|| fetch(root, tools)));
+            // Tests and runs that lose ranks mostly wait; lints use the processor meanwhile, once
+            // the tests are built.
+            if only.is_none() {
+                let _ = places.programs(&mut runner);
+            }
             let mut background = runner.in_background();
             let lints = scope.spawn(move || {
                 checks(&mut background, root, tools);
                 background
             });
-            quick(&mut runner, root, tools, tier, is_built);
+            quick(&mut runner, &mut places, root, tools, tier);
             if let Some(downloads) = downloads {
                 downloads.join().expect("a panic there is a panic here");
             }
-            whole_runs::survivors(&mut runner, root, tools);
+            places.run(&mut runner, "survivors");
             runner.absorb(lints.join().expect("a panic there is a panic here"));
             // Figures are judged from here on, so nothing runs beside.
-            whole_runs::judged(&mut runner, root, tools);
-            rest(&mut runner, root, tools);
+            places.run(&mut runner, "judged");
+            rest(&mut runner, &mut places, root, tools);
         }),
     }
     println!("\n{}", steps::free_space(root));
@@ -90,28 +82,48 @@ pub fn test(root: &Path, tier: Tier, only: Option<&str>) -> Result<()> {
     runner.finish()
 }
 
-/// What both tiers run once the tests are built.
-fn quick(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier, is_built: bool) {
-    if is_built {
-        tests(runner, root, tools, tier);
-    } else {
-        runner.skip(TESTS_STEP, "they do not build");
+/// What both tiers run.
+fn quick(runner: &mut Runner, places: &mut Places<'_>, root: &Path, tools: Tools, tier: Tier) {
+    if runner.wants(TESTS_STEP) {
+        // Compiled apart from running, so that the times tell building from testing.
+        match places.programs(runner) {
+            Ok(_) => tests(runner, root, tools, tier),
+            Err(reason) => runner.skip(TESTS_STEP, &reason),
+        }
     }
-    whole_runs::quick(runner, root, tools);
+    places.run(runner, "quick");
 }
 
 /// What only the full tier has, behind its whole runs.
-fn rest(runner: &mut Runner, root: &Path, tools: Tools) {
-    readers::run(runner, root, tools);
-    metrics::run(runner, root, tools);
+fn rest(runner: &mut Runner, places: &mut Places<'_>, root: &Path, tools: Tools) {
+    places.run(runner, "others");
     book::run(runner, root, tools);
-    browser::run(runner, root, tools);
-    whole_flow(runner, root, tools);
+    browser::run(runner, places, root);
+    places.run(runner, "flow");
     python::run(runner, root, python::Wheel::ForTests);
-    c_interface::run(runner, root);
+    places.run(runner, "installed");
     record_bench(runner, root);
     races::run(runner, root);
     dependencies(runner, root);
+}
+
+/// Fetches what later steps need while others compile, the largest first. It never fails: each step
+/// finds its own tools in place, or says why it does not.
+fn fetch(root: &Path, tools: Tools) {
+    let _ = tools::TORCH.install(root);
+    let _ = tools::JAX.install(root);
+    if tools.mpi() {
+        let _ = tools::ULFM.install(root);
+    }
+    let mut prometheus = Command::new("python3");
+    prometheus.args(["bench/metrics.py", "--fetch"]).current_dir(root);
+    let installers =
+        [("readers", jobs::readers(root)), ("python", python::installer(root)), ("prometheus", prometheus)];
+    for (name, mut install) in installers {
+        let _ = steps::logged(&mut install, &root.join(format!("target/xtask/logs/fetch-{name}.log")), FETCH);
+    }
+    let _ = tools::CHECKERS.install(root);
+    let _ = browser::browser(root).and_then(|()| browser::axe(root));
 }
 
 /// What needs no compiler.
@@ -153,13 +165,6 @@ fn lint(root: &Path, cargo: &Command, flags: &[&str]) -> Command {
     command
 }
 
-/// Compiled apart from running, so that the times tell building from testing. False where tests are
-/// wanted and do not build.
-fn build_tests(runner: &mut Runner, root: &Path, tools: Tools) -> bool {
-    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    !runner.wants(TESTS_STEP) || runner.prerequisite("build tests", Count::Step, BUILD, &mut build)
-}
-
 /// Every test once, in the larger set; those that take long only in the full tier.
 fn tests(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier) {
     let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
@@ -174,26 +179,6 @@ fn tests(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier) {
         test.env("RUST_TEST_THREADS", (TESTS_PER_CORE * cores).min(TESTS_MAX).to_string());
     }
     runner.command(TESTS_STEP, Count::Tests, TESTS, &mut test);
-}
-
-/// A traced JAX job of four ranks, aligned by a run beside it, against the truth: the short form of
-/// `cargo xtask flow`.
-fn whole_flow(runner: &mut Runner, root: &Path, tools: Tools) {
-    if !runner.wants(FLOW) {
-        return;
-    }
-    runner.command("flow of a traced job, tests of its judgement", Count::Step, SHORT, &mut flow::tests(root));
-    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    if !runner.prerequisite("build programs for the flow", Count::Step, BUILD, &mut build) {
-        return runner.skip(FLOW, "the programs do not build");
-    }
-    match flow::with_jax(root) {
-        Ok(python) => {
-            let mut short = flow::short(root, &python, &root.join("target/debug/probe_sync"));
-            runner.command(FLOW, Count::Figures, FLOW_LIMIT, &mut short);
-        }
-        Err(reason) => runner.skip(FLOW, &reason),
-    }
 }
 
 /// The bench of the recorder, a few passes and without the other recorders, so that it does not
@@ -225,8 +210,6 @@ fn dependencies(runner: &mut Runner, root: &Path) {
 
 const TESTS_STEP: &str = "tests";
 
-const FLOW: &str = "flow of a traced job";
-
 /// Tests at once for each core.
 const TESTS_PER_CORE: usize = 3;
 
@@ -235,8 +218,8 @@ const TESTS_MAX: usize = 16;
 
 const SHORT: Duration = Duration::from_secs(120);
 
-/// Half a minute on a quiet machine.
-const FLOW_LIMIT: Duration = Duration::from_secs(600);
+/// Above the installers' own deadlines, which are what normally ends them.
+const FETCH: Duration = Duration::from_secs(300);
 
 /// In the background of everything else, from a cold cache.
 const LINT: Duration = Duration::from_secs(1800);
