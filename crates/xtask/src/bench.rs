@@ -6,13 +6,12 @@
 //! only times of one run are comparable.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
 
-use crate::setup::{self, MPI_ENVIRONMENT, Tools, Wanted};
+use crate::setup::{self, Tools, Wanted};
+use crate::suite::jobs;
 use crate::{steps, tools};
 
 /// What `cargo xtask bench` can be told.
@@ -48,58 +47,29 @@ pub struct Settings {
 pub fn bench(root: &Path, settings: Settings) -> Result<()> {
     let Settings { accuracy, seeds, scale, faults, short, out } = settings;
     if accuracy {
-        return python(root, "bench/accuracy.py", &["--seeds", &seeds.to_string()]);
+        return steps::call(root, "bench/accuracy.py", &["--seeds", &seeds.to_string()]);
     }
     let tools = setup::setup(root, if scale || faults { Wanted::Mpi } else { Wanted::Everything })?;
-    let out = out.unwrap_or_else(|| root.join(if scale { "target/scale" } else { "target/faults" }));
-    std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    let out = out.canonicalize()?.to_string_lossy().into_owned();
+    let out = std::path::absolute(out.unwrap_or_else(|| if scale { "target/scale" } else { "target/faults" }.into()))?;
+    let out = out.to_string_lossy();
     match (scale, faults) {
         (true, _) => measure_scale(root, tools, short, &out),
         (_, true) => inject_faults(root, tools, &out),
-        _ => targets(root, tools),
+        _ => jobs::run(root, &["bench"]),
     }
-}
-
-/// The bench targets one after another, because they would disturb each other, and rounds alongside
-/// raw MPI calls.
-fn targets(root: &Path, tools: Tools) -> Result<()> {
-    let mut benches = Command::new("cargo");
-    benches.args(["bench", "--locked", "--benches"]);
-    let mut attempts = vec![("bench targets".to_owned(), benches)];
-    if tools.mpi() {
-        let programs = steps::build(root, "release", &["--package", "probe-sync-mpi-tests"])?;
-        for ranks in ["2", "4", "8", "64", "128"] {
-            let mut round = Command::new("mpirun");
-            round.args(["--timeout", "300", "-n", ranks]).envs(MPI_ENVIRONMENT);
-            round.arg(programs.join("probe-sync-mpi-tests")).arg("bench");
-            attempts.push((format!("one round, {ranks} ranks"), round));
-        }
-    } else {
-        println!("\nskipped rounds over MPI: missing {}", tools.missing());
-    }
-    let mut failed = Vec::new();
-    for (name, mut command) in attempts {
-        println!("\n== {name}");
-        if let Err(error) = steps::visible(command.current_dir(root), LIMIT) {
-            println!("{error:#}");
-            failed.push(name);
-        }
-    }
-    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
 /// Measures rounds and whole runs, and passes the costs to the simulation.
 fn measure_scale(root: &Path, tools: Tools, short: bool, out: &str) -> Result<()> {
     if tools.mpi() {
-        let packages = ["--package", "probe-sync-mpi-tests", "--package", "probe-sync-cli"];
-        let programs = steps::build(root, "release", &[&packages[..], &["--features", "probe-sync-cli/mpi"]].concat())?;
-        let from = ["--from", &programs.to_string_lossy()];
-        let (few, few_hosts): (&[&str], &[&str]) =
-            if short { (&["--short"], &["--hosts", "8", "--rounds", "8"]) } else { (&[], &[]) };
-        python(root, "bench/scale/run.py", &[&["--out", out], &from[..], few].concat())?;
+        let packages = ["-p", "probe-sync-mpi-tests", "-p", "probe-sync-cli", "--features", "probe-sync-cli/mpi"];
+        let programs = steps::build(root, "release", &packages)?;
+        let from = ["--from", &programs.to_string_lossy(), "--out"];
+        let few = [&["--short"][..], &["--hosts", "8", "--rounds", "8"]];
+        let [few, few_hosts] = if short { few } else { [&[][..]; 2] };
+        steps::call(root, "bench/scale/run.py", &[&from, &[out][..], few].concat())?;
         let hosts =
-            python(root, "bench/scale/hosts.py", &[&["--out", &format!("{out}/hosts")], &from[..], few_hosts].concat());
+            steps::call(root, "bench/scale/hosts.py", &[&from, &[&*format!("{out}/hosts")][..], few_hosts].concat());
         // Where hosts are not permitted it has said so.
         if hosts.as_ref().is_err_and(|error| !error.to_string().contains(SKIPPED)) {
             hosts?;
@@ -107,12 +77,11 @@ fn measure_scale(root: &Path, tools: Tools, short: bool, out: &str) -> Result<()
     } else {
         println!("\nskipped rounds over MPI and on hosts: missing {}", tools.missing());
     }
-    let costs = Path::new(out).join("costs.toml");
-    let mut simulate = Command::new("cargo");
-    simulate.args(["bench", "--locked", "--package", "probe-sync-sim", "--bench", "round_cost", "--"]);
     // Without costs of this machine those of the one in bench/LOG.md.
-    simulate.args(costs.exists().then_some(&costs)).current_dir(root);
-    steps::visible(&mut simulate, LIMIT)
+    let costs = format!("{out}/costs.toml");
+    let costs = if Path::new(&costs).exists() { &[&*costs][..] } else { &[] };
+    let simulate = ["bench", "--locked", "--package", "probe-sync-sim", "--bench", "round_cost", "--"];
+    steps::call(root, "cargo", &[&simulate, costs].concat())
 }
 
 /// Runs all cells over the transports that can be had, and foreign clients of all listeners.
@@ -122,7 +91,7 @@ fn inject_faults(root: &Path, tools: Tools, out: &str) -> Result<()> {
     if tools.mpi() {
         options.extend(["--features", "probe-sync-cli/mpi"]);
         ways.push_str(",mpi");
-        match tools::ULFM.install(root) {
+        match tools::venv(root, "ULFM") {
             Ok(_) => ways.push_str(",ulfm"),
             Err(reason) => println!("\nskipped ulfm: {reason}"),
         }
@@ -130,18 +99,11 @@ fn inject_faults(root: &Path, tools: Tools, out: &str) -> Result<()> {
         println!("\nskipped mpi and ulfm: missing {}", tools.missing());
     }
     let program = steps::build(root, "release", &options)?.join("probe_sync").to_string_lossy().into_owned();
-    let cells = ["--out", out, "--program", &program, "--backends", &ways, "--ulfm", tools::ULFM.folder];
-    let judged = python(root, "bench/faults/run.py", &cells);
+    let cells = ["--out", out, "--program", &program, "--backends", &ways, "--ulfm", "target/ulfm"];
+    let judged = steps::call(root, "bench/faults/run.py", &cells);
     let clients = ["--out", &format!("{out}/listeners"), "--program", &program];
-    python(root, "bench/faults/listeners.py", &clients).and(judged)
-}
-
-fn python(root: &Path, script: &str, arguments: &[&str]) -> Result<()> {
-    steps::visible(Command::new("python3").arg(script).args(arguments).current_dir(root), LIMIT)
+    steps::call(root, "bench/faults/listeners.py", &clients).and(judged)
 }
 
 /// How `ExitStatus` prints the status of what is not permitted here.
 const SKIPPED: &str = "exit status: 77";
-
-/// All cells of one way of simulating, of which half have millions of packets.
-const LIMIT: Duration = Duration::from_secs(4 * 3600);

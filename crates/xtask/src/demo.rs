@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use crate::setup;
 use crate::steps;
-use crate::tools::fresh_directory;
+use crate::tools::empty_folder;
 
 /// Sets up, builds, measures.
 ///
@@ -27,7 +27,8 @@ pub fn demo(root: &Path) -> Result<()> {
         "quick",
         &[&["--package", "probe-sync-cli", "--no-default-features"], &features[..]].concat(),
     )?;
-    let out = fresh_directory(&root.join("target/demo"))?;
+    let out = root.join("target/demo/run");
+    empty_folder(&out)?;
     let binary = programs.join("probe_sync");
     let mut command = if tools.mpi() {
         println!("\n8 MPI ranks, each a node with a virtual clock of known error, for 12 s:");

@@ -6,13 +6,12 @@
 //! program under test and installs JAX.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::{python, steps, tools};
+use crate::suite::jobs;
+use crate::{steps, tools};
 
 /// What `cargo xtask flow` can be told.
 #[derive(Args, Debug)]
@@ -39,18 +38,25 @@ pub struct Settings {
 /// No JAX, a program that fails, or a run that misses what it must show.
 pub fn flow(root: &Path, settings: &Settings) -> Result<()> {
     if settings.jax || settings.torch {
-        return python::flows(root, settings.jax, settings.torch);
+        return examples(root, settings.jax, settings.torch);
     }
-    let python = tools::JAX.install(root).map_err(anyhow::Error::msg)?.join("bin/python");
+    let python = tools::venv(root, "JAX").map_err(anyhow::Error::msg)?.join("bin/python");
     let program = match &settings.program {
         Some(program) => program.canonicalize().with_context(|| format!("no program {}", program.display()))?,
         // What users get, without MPI: all ranks are processes of this machine.
         None => steps::build(root, "release", &["--package", "probe-sync-cli"])?.join("probe_sync"),
     };
-    let mut run = Command::new(python);
-    run.arg("bench/flow/run.py").arg("--program").arg(program).arg("--out").arg(root.join("target/flow/runs"));
-    steps::visible(run.args(&settings.settings).current_dir(root), RECORD)
+    let (python, program) = (python.to_string_lossy(), program.to_string_lossy());
+    let settings = settings.settings.iter().map(String::as_str);
+    let run = ["bench/flow/run.py", "--program", &program, "--out", "target/flow/runs"].into_iter().chain(settings);
+    steps::call(root, &python, &run.collect::<Vec<_>>())
 }
 
-/// All clocks and loads, a hundred runs of each.
-const RECORD: Duration = Duration::from_secs(24 * 3600);
+/// The examples with JAX and torch, on a machine that has nothing yet.
+fn examples(root: &Path, jax: bool, torch: bool) -> Result<()> {
+    steps::build(root, "dev", &["--package", "probe-sync-cli"])?;
+    // Without readers the examples say what they leave out.
+    let _ = steps::call(root, "python3", &["bench/readers/install.py", "target/readers"]);
+    let wanted = [(jax, "jax"), (torch, "torch")].into_iter().filter_map(|(is_wanted, name)| is_wanted.then_some(name));
+    jobs::run(root, &wanted.collect::<Vec<_>>())
+}

@@ -7,14 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod bench;
-mod book;
-mod coverage;
 mod demo;
 mod flow;
-mod fuzz;
 mod package;
-mod python;
-mod races;
 mod setup;
 mod steps;
 mod suite;
@@ -25,10 +20,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use setup::Wanted;
-use suite::Tier;
+use suite::{Tier, jobs};
 
 /// The project's own commands.
 #[derive(Debug, Parser)]
@@ -111,18 +107,22 @@ fn main() -> ExitCode {
         Command::Setup => setup::setup(&root, Wanted::Everything).map(|_| ()),
         Command::Demo => demo::demo(&root),
         Command::Flow(settings) => flow::flow(&root, &settings),
-        Command::Python => python::python(&root),
+        Command::Python => python(&root),
         Command::Test { all, only } => suite::test(&root, if all { Tier::All } else { Tier::Quick }, only.as_deref()),
-        Command::Codegen { check } => codegen(&root, check),
-        Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
-        Command::Install { prefix } => package::install(&root, &prefix),
-        Command::Coverage => coverage::coverage(&root),
-        Command::Races => races::races(&root),
-        Command::Book => book::book(&root),
-        Command::Package { kind, check } => package::package(&root, kind).and_then(|()| match check {
-            true => package::check(&root),
-            false => Ok(()),
-        }),
+        Command::Codegen { check } => {
+            let codegen = ["run", "--quiet", "--locked", "--package", "codegen", "--"];
+            steps::call(&root, "cargo", &[&codegen[..], if check { &["--check"] } else { &[] }].concat())
+        }
+        Command::Fuzz { seconds, only } => {
+            steps::call(&root, "fuzz/run.sh", &[&seconds.to_string(), only.as_deref().unwrap_or("")])
+        }
+        Command::Install { prefix } => std::path::absolute(prefix)
+            .map_err(Into::into)
+            .and_then(|prefix| steps::call(&root, "crates/capi/install/install.sh", &[&prefix.to_string_lossy()])),
+        Command::Coverage => jobs::run(&root, &["coverage"]),
+        Command::Races => jobs::run(&root, &["races"]),
+        Command::Book => jobs::run(&root, &["book"]),
+        Command::Package { kind, check } => package::package(&root, kind, check),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench(settings) => bench::bench(&root, settings),
     };
@@ -135,9 +135,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has the package `codegen` write the generated files, or compare them.
-fn codegen(root: &Path, check: bool) -> anyhow::Result<()> {
-    steps::visible(&mut suite::codegen(root, check), CODEGEN_LIMIT)
+/// Builds, installs and tests the Python package as users get it, next to the command that tests
+/// compare with.
+fn python(root: &Path) -> Result<()> {
+    steps::build(root, "dev", &["--package", "probe-sync-cli"])?;
+    jobs::run(root, &["python", "released", "jax", "torch"])
 }
 
 /// The workspace that `cargo xtask` was called in; asked at run time, so that no path is compiled
@@ -147,6 +149,3 @@ fn root() -> PathBuf {
     // crates/xtask is two levels below the root.
     manifest.and_then(|directory| directory.ancestors().nth(2).map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
 }
-
-/// Two cores, on which the generators are not built yet.
-const CODEGEN_LIMIT: Duration = Duration::from_secs(600);

@@ -1,5 +1,4 @@
-//! `cargo xtask package` and `cargo xtask install`: the command and the C interface as people
-//! install them.
+//! `cargo xtask package`: the command as people install it.
 //!
 //! `bench/install/package.sh` makes the packages; this provides the programs that it calls:
 //! cargo-zigbuild, zig and maturin come from PyPI and need no other Rust target, cargo-deb is built
@@ -27,11 +26,12 @@ pub enum Kind {
     Wheel,
 }
 
-/// Makes one kind, or all.
+/// Makes one kind, or all. With `check`, installs tarball and wheel into bare Debian roots, without a
+/// compiler, and runs `probe_sync demo` in each.
 ///
 /// # Errors
 /// A build fails, a tool is missing, or a file cannot be written.
-pub fn package(root: &Path, kind: Option<Kind>) -> Result<()> {
+pub fn package(root: &Path, kind: Option<Kind>, check: bool) -> Result<()> {
     let kinds = kind.map_or_else(|| Kind::value_variants().to_vec(), |kind| vec![kind]);
     let mut make = Command::new(root.join("bench/install/package.sh"));
     let mut path: Vec<_> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
@@ -42,31 +42,13 @@ pub fn package(root: &Path, kind: Option<Kind>) -> Result<()> {
             path.splice(..0, tool.parent().map(Path::to_owned));
         }
         if kind != Kind::DebOpenmpi {
-            path.insert(0, tools::ZIG.install(root).map_err(Error::msg)?.join("bin"));
+            path.insert(0, tools::venv(root, "ZIG").map_err(Error::msg)?.join("bin"));
         }
     }
     make.env("PATH", std::env::join_paths(path).context("a folder that PATH cannot name")?);
-    steps::visible(make.current_dir(root), LIMIT)
+    steps::visible(make.current_dir(root), LIMIT)?;
+    if check { steps::call(root, "python3", &["bench/install/bare_roots.py", "target/package"]) } else { Ok(()) }
 }
 
-/// Installs tarball and wheel into bare Debian roots, without a compiler, and runs
-/// `probe_sync demo` in each.
-///
-/// # Errors
-/// debootstrap is missing or ends with an error, or something does not run there.
-pub fn check(root: &Path) -> Result<()> {
-    let mut check = Command::new("python3");
-    steps::visible(check.args(["bench/install/bare_roots.py", "target/package"]).current_dir(root), LIMIT)
-}
-
-/// Builds the C interface in release mode and installs it.
-///
-/// # Errors
-/// The build, gcc, or a file fails.
-pub fn install(root: &Path, prefix: &Path) -> Result<()> {
-    let mut install = Command::new(root.join("crates/capi/install/install.sh"));
-    steps::visible(install.arg(std::path::absolute(prefix)?).current_dir(root), LIMIT)
-}
-
-/// Two cores and a cold cache; two roots of Debian, each of which downloads some 100 MB.
+/// Builds from a cold cache.
 const LIMIT: Duration = Duration::from_secs(3600);

@@ -10,18 +10,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Result, ensure};
 
-use super::build::{BUILD, cargo, everything};
 use crate::setup::{MPI_ENVIRONMENT, Tools};
 use crate::steps::{self, Count, Runner};
-use crate::tools::{self, fresh_directory};
+use crate::tools::{self, empty_folder};
 
 /// The places that lines name, as far as a step has needed them.
 pub struct Places<'a> {
     root: &'a Path,
     tools: Tools,
-    found: BTreeMap<&'static str, Result<PathBuf, String>>,
+    found: BTreeMap<&'static str, Result<String, String>>,
+    /// Profile of the Python package.
+    wheel: &'static str,
 }
 
 /// One line of `steps.txt`.
@@ -31,25 +32,33 @@ struct Job {
     line: &'static str,
 }
 
+/// Runs steps of `cargo xtask test` by their sections, with the tools that are there.
+///
+/// # Errors
+/// When anything failed.
+pub fn run(root: &Path, sections: &[&str]) -> Result<()> {
+    let mut runner = Runner::new(root, None)?;
+    Places::new(root, Tools::find(), "wheel").run(&mut runner, sections);
+    runner.finish()
+}
+
 impl<'a> Places<'a> {
-    /// No place has been looked for yet.
-    pub fn new(root: &'a Path, tools: Tools) -> Self {
-        Self { root, tools, found: BTreeMap::new() }
+    /// No place has been looked for yet. The Python package is built in the profile `wheel`.
+    pub fn new(root: &'a Path, tools: Tools, wheel: &'static str) -> Self {
+        Self { root, tools, found: BTreeMap::new(), wheel }
     }
 
-    /// Runs the wanted steps of a section.
-    pub fn run(&mut self, runner: &mut Runner, section: &str) {
-        for job in lines(section).map(Job::new) {
+    /// Runs the wanted steps of some sections.
+    pub fn run(&mut self, runner: &mut Runner, sections: &[&str]) {
+        for job in sections.iter().flat_map(|section| lines(section)).map(Job::new) {
             if !runner.wants(job.name) {
                 continue;
             }
-            let out = match fresh_directory(&self.root.join("target/xtask/runs")) {
-                Ok(out) => out,
-                Err(error) => {
-                    runner.check(job.name, || Err(error));
-                    continue;
-                }
-            };
+            let out = self.root.join("target/xtask/runs").join(steps::file_name(job.name));
+            if let Err(error) = empty_folder(&out) {
+                runner.check(job.name, || Err(error));
+                continue;
+            }
             match self.command(runner, job.line, &out) {
                 Ok(command) => self.judge(runner, &job, command, &out),
                 Err(reason) => runner.skip(job.name, &reason),
@@ -58,8 +67,8 @@ impl<'a> Places<'a> {
     }
 
     /// Builds all programs and tests, once for all steps; otherwise the reason why there are none.
-    pub fn programs(&mut self, runner: &mut Runner) -> Result<PathBuf, String> {
-        self.place(runner, "BIN")
+    pub fn programs(&mut self, runner: &mut Runner) -> Result<(), String> {
+        self.place(runner, "BIN").map(|_| ())
     }
 
     fn judge(&self, runner: &mut Runner, job: &Job, mut command: Command, out: &Path) {
@@ -74,10 +83,10 @@ impl<'a> Places<'a> {
                 });
             }
             ("truth", limits) => {
-                if runner.command(job.name, Count::Step, LIMIT, &mut command) {
+                if runner.command(job.name, Count::Step, LIMIT, &mut command).is_ok() {
                     let mut verify = Command::new(steps::target(self.root).join("debug/probe-sync-testbed"));
                     verify.arg("verify").args(limits.split(' ')).arg(out).current_dir(self.root);
-                    runner.command(&format!("truth of the {}", job.name), Count::Figures, LIMIT, &mut verify);
+                    let _ = runner.command(&format!("truth of the {}", job.name), Count::Figures, LIMIT, &mut verify);
                 }
             }
             (count, _) => {
@@ -86,7 +95,7 @@ impl<'a> Places<'a> {
                     "figures" => Count::Figures,
                     _ => Count::Step,
                 };
-                runner.command(job.name, count, LIMIT, &mut command);
+                let _ = runner.command(job.name, count, LIMIT, &mut command);
             }
         }
     }
@@ -95,25 +104,30 @@ impl<'a> Places<'a> {
     fn command(&mut self, runner: &mut Runner, line: &str, out: &Path) -> Result<Command, String> {
         let mut words = Vec::new();
         for word in spelled_out(line).split(' ') {
-            let (place, below) = word.split_once('/').unwrap_or((word, ""));
-            let path = match place {
-                "OUT" => out.to_owned(),
-                _ => match PLACES.iter().find(|known| **known == place) {
+            if word == "SELECTION" {
+                words.extend(selection(self.tools));
+                continue;
+            }
+            // `NAME=PLACE/below:PLACE`
+            let (name, paths) = word.split_at(word.find('=').map_or(0, |at| at + 1));
+            let mut resolved = Vec::new();
+            for path in paths.split(':') {
+                let (place, below) = path.split_once('/').map_or((path, None), |(place, below)| (place, Some(below)));
+                let found = match PLACES.split(' ').find(|known| *known == place) {
                     Some(place) => self.place(runner, place)?,
-                    None => PathBuf::from(place),
-                },
-            };
-            words.push(if below.is_empty() { path } else { path.join(below) });
+                    None if place == "OUT" => out.to_string_lossy().into_owned(),
+                    None => place.to_owned(),
+                };
+                resolved.push(below.map_or(found.clone(), |below| format!("{found}/{below}")));
+            }
+            words.push(format!("{name}{}", resolved.join(":")));
         }
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(self.root).envs(MPI_ENVIRONMENT).env("MPIEXEC_TIMEOUT", "120");
-        if line.starts_with("ULFM") {
-            command.env("LD_LIBRARY_PATH", self.place(runner, "ULFM")?.join("lib"));
-        }
         Ok(command)
     }
 
-    fn place(&mut self, runner: &mut Runner, name: &'static str) -> Result<PathBuf, String> {
+    fn place(&mut self, runner: &mut Runner, name: &'static str) -> Result<String, String> {
         if let Some(found) = self.found.get(name) {
             return found.clone();
         }
@@ -122,32 +136,74 @@ impl<'a> Places<'a> {
         found
     }
 
-    fn find(&self, runner: &mut Runner, name: &str) -> Result<PathBuf, String> {
+    /// Finds, builds or installs what a word names; otherwise why it cannot be had.
+    fn find(&self, runner: &mut Runner, name: &str) -> Result<String, String> {
         let (root, tools) = (self.root, self.tools);
         let has_mpi = if tools.mpi() { Ok(()) } else { Err(format!("missing {}", tools.missing())) };
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        let said = |error: anyhow::Error| format!("{error:#}");
+        let cargo_answers = |arguments: &[&str], reason: &str| match steps::answer("cargo", arguments) {
+            Some(_) => Ok("cargo".to_owned()),
+            None => Err(reason.to_owned()),
+        };
         match name {
-            "mpirun" => has_mpi.map(|()| "mpirun".into()),
-            "ULFM" => has_mpi.and_then(|()| tools::ULFM.install(root)),
-            "JAX" => Ok(tools::JAX.install(root)?.join("bin/python")),
-            "PYTHON" => steps::answer("python3", &["-m", "venv", "--help"])
-                .map(|_| "python3".into())
-                .ok_or_else(|| "python3 with venv is not installed".to_owned()),
+            "mpirun" => has_mpi.map(|()| name.to_owned()),
+            "ROOT" => Ok(text(root.to_owned())),
+            "TARGET" => Ok(text(steps::target(root))),
+            "PATH" => Ok(std::env::var("PATH").unwrap_or_default()),
+            "BIN" => self
+                .build(runner, "build tests", &["build", "--bins", "--tests"])
+                .map(|()| text(steps::target(root).join("debug"))),
+            "RELEASE" => {
+                let mut build = Command::new("cargo");
+                build.args(["build", "--release", "--locked", "--package", "probe-sync-mpi-tests"]).current_dir(root);
+                runner.prerequisite("build mpi-tests", Count::Step, LIMIT, &mut build)?;
+                Ok(text(steps::target(root).join("release")))
+            }
+            "MPICHBIN" => mpich(runner, root, tools).map(text),
+            "ULFM" => has_mpi.and_then(|()| tools::venv(root, name)).map(text),
+            "JAX" | "TORCH" | "CHECKERS" => tools::venv(root, name).map(text),
+            "MDBOOK" => tools::cargo_tool(root, "mdbook", "0.5.4", &["--no-default-features", "--features", "search"])
+                .map(text)
+                .map_err(said),
+            "PYTHON" => match steps::answer("python3", &["-m", "venv", "--help"]) {
+                Some(_) => Ok("python3".to_owned()),
+                None => Err("python3 with venv is not installed".to_owned()),
+            },
             "READERS" => {
-                let mut example = everything(root, tools, &["build", "--example", "nested_scopes"]);
-                runner.prerequisite("build the recorder of nested scopes", Count::Step, BUILD, &mut example);
-                runner.prerequisite("install readers", Count::Figures, LIMIT, &mut readers(root));
-                let python = root.join("target/readers/venv/bin/python");
-                if python.exists() { Ok(python) } else { Err("no virtual environment for the readers".to_owned()) }
+                self.build(runner, "build the recorder of nested scopes", &["build", "--example", "nested_scopes"])?;
+                let mut install = Command::new("python3");
+                install.args(["bench/readers/install.py", "target/readers"]).current_dir(root);
+                runner.prerequisite("install readers", Count::Figures, LIMIT, &mut install)?;
+                Ok(text(root.join("target/readers/venv/bin/python")))
             }
-            "MPICHBIN" => mpich(runner, root, tools),
-            _ => {
-                let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-                let is_built = runner.prerequisite("build tests", Count::Step, BUILD, &mut build);
-                is_built
-                    .then(|| steps::target(root).join("debug"))
-                    .ok_or_else(|| "the programs do not build".to_owned())
+            "VENV" => {
+                let mut install = Command::new("python3");
+                install.args(["crates/python/tests/install.py", "target/python", self.wheel]).current_dir(root);
+                runner.prerequisite("python, install", Count::Step, LIMIT, &mut install)?;
+                Ok(text(root.join("target/python/venv/bin/python")))
             }
+            "BROWSER" => {
+                let mut install = Command::new(root.join("bench/browser/install.sh"));
+                runner.prerequisite("install a browser", Count::Step, LIMIT, install.current_dir(root))?;
+                Ok("cargo".to_owned())
+            }
+            "DENY" => cargo_answers(
+                &["deny", "--version"],
+                "cargo-deny is not installed; `cargo install --locked cargo-deny`",
+            ),
+            "ADVISORIES" => cargo_answers(
+                &["deny", "fetch", "db"],
+                "no cargo-deny, or the advisory database cannot be fetched here",
+            ),
+            _ => Err(format!("{name} is not known")),
         }
+    }
+
+    fn build(&self, runner: &mut Runner, name: &str, arguments: &[&str]) -> Result<(), String> {
+        let mut build = Command::new("cargo");
+        build.args(arguments).args(selection(self.tools)).current_dir(self.root);
+        runner.prerequisite(name, Count::Step, LIMIT, &mut build)
     }
 }
 
@@ -166,12 +222,14 @@ fn lines(section: &str) -> impl Iterator<Item = &'static str> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
+/// What a section says about a word.
+pub fn meaning(section: &str, word: &str) -> Option<&'static str> {
+    lines(section).find_map(|line| line.strip_prefix(word)?.strip_prefix(" = "))
+}
+
 /// A line without abbreviations.
 fn spelled_out(line: &str) -> String {
-    let words = line.split(' ').map(|word| {
-        let meaning = lines("words").find_map(|line| line.strip_prefix(word)?.strip_prefix(" = "));
-        meaning.map_or_else(|| word.to_owned(), spelled_out)
-    });
+    let words = line.split(' ').map(|word| meaning("words", word).map_or_else(|| word.to_owned(), spelled_out));
     words.collect::<Vec<_>>().join(" ")
 }
 
@@ -185,27 +243,67 @@ fn mpich(runner: &mut Runner, root: &Path, tools: Tools) -> Result<PathBuf, Stri
         );
     }
     let target = steps::target(root).join("mpich");
-    let mut build = cargo(root, &["build", "--locked", "--bins", "-p", "probe-sync-mpi-tests", "-p", "probe-sync-cli"]);
-    build.args(["--features", "probe-sync-cli/mpi"]).env("MPICC", "mpicc.mpich").env("CARGO_TARGET_DIR", &target);
-    let is_built = runner.prerequisite("build programs over MPICH", Count::Step, BUILD, &mut build);
-    is_built.then(|| target.join("debug")).ok_or_else(|| "the programs do not build over MPICH".to_owned())
+    let mut build = Command::new("cargo");
+    build.args([
+        "build",
+        "--locked",
+        "--bins",
+        "-p",
+        "probe-sync-mpi-tests",
+        "-p",
+        "probe-sync-cli",
+        "--features",
+        "probe-sync-cli/mpi",
+    ]);
+    build.env("MPICC", "mpicc.mpich").env("CARGO_TARGET_DIR", &target).current_dir(root);
+    runner.prerequisite("build programs over MPICH", Count::Step, LIMIT, &mut build)?;
+    Ok(target.join("debug"))
 }
 
-/// What makes the virtual environment of the readers; one that cannot be had is a skip of its
-/// steps.
-pub fn readers(root: &Path) -> Command {
-    let mut install = Command::new("python3");
-    install.args(["bench/readers/install.py", "target/readers"]).current_dir(root);
-    install
+/// The packages and features that build here, for cargo. It compiles a dependency again for every
+/// set of features, so that all steps use this one; leaving out packages whose tests have already
+/// run looks cheaper but is not.
+pub fn selection(tools: Tools) -> Vec<String> {
+    let mut words = vec!["--locked", "--workspace"];
+    let mut features = tools.features();
+    // What needs nothing of the machine, and is no default.
+    features.extend([
+        "probe-sync-cli/otlp",
+        "probe-sync-record/tracing",
+        "probe-sync-record/symbols",
+        "probe-sync-record/itt",
+    ]);
+    if tools.mpi() {
+        // Both need libclang.
+        features.push("probe-sync-record/nvtx");
+    } else {
+        words.extend([
+            "--exclude",
+            "probe-sync-mpi",
+            "--exclude",
+            "probe-sync-mpi-tests",
+            "--exclude",
+            "probe-sync-mpi-launcher",
+        ]);
+    }
+    if tools.otf2() {
+        features.push("probe-sync-cli/otf2");
+    } else {
+        words.extend(["--exclude", "probe-sync-otf2"]);
+    }
+    let features = features.join(",");
+    words.into_iter().chain(["--features", &features]).map(str::to_owned).collect()
 }
 
 const STEPS: &str = include_str!("steps.txt");
 
 /// What [`Places`] finds.
-const PLACES: [&str; 7] = ["mpirun", "ULFM", "MPICHBIN", "BIN", "JAX", "READERS", "PYTHON"];
+const PLACES: &str = "mpirun ROOT TARGET PATH BIN RELEASE MPICHBIN ULFM JAX TORCH CHECKERS MDBOOK PYTHON READERS VENV BROWSER \
+                      DENY ADVISORIES";
 
-/// Above the limits of `mpirun --timeout` and of the scripts, which normally end what hangs.
-const LIMIT: Duration = Duration::from_secs(900);
+/// Above the limits of `mpirun --timeout`, of the scripts and of what builds from a cold cache on a
+/// busy machine, which normally end what hangs.
+const LIMIT: Duration = Duration::from_secs(2700);
 
 #[cfg(test)]
 mod tests {
@@ -214,15 +312,15 @@ mod tests {
     #[test]
     fn every_line_can_be_read() {
         let mut names = Vec::new();
-        for job in
-            ["quick", "survivors", "judged", "others", "flow", "installed"].into_iter().flat_map(lines).map(Job::new)
-        {
+        for job in STEPS.lines().filter(|line| line.contains(" | ") && !line.starts_with('#')).map(Job::new) {
             let judged = job.judged.split(": ").next().unwrap_or_default();
             assert!(["tests", "figures", "step", "fails", "truth"].contains(&judged), "{}: {judged}", job.name);
             for word in spelled_out(job.line).split(' ') {
-                let place = word.split('/').next().unwrap_or_default();
-                let is_capital = !place.is_empty() && place.chars().all(|c| c.is_ascii_uppercase());
-                assert!(!is_capital || place == "OUT" || PLACES.contains(&place), "{}: {place} is not known", job.name);
+                let place = word.split(['/', '=']).next().unwrap_or_default();
+                let is_capital =
+                    !place.is_empty() && place.chars().all(|c| c.is_ascii_uppercase()) && !word.contains('=');
+                let is_known = ["OUT", "SELECTION"].contains(&place) || PLACES.split(' ').any(|known| known == place);
+                assert!(!is_capital || is_known, "{}: {place} is not known", job.name);
             }
             names.push(job.name);
         }
@@ -230,6 +328,6 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), listed, "two steps of one name");
-        assert_eq!(spelled_out("MPIRUN 4 MEASURE").split(' ').nth(3), Some("4"));
+        assert_eq!(spelled_out("MPIRUN 4 MEASURE").split(' ').nth(4), Some("4"));
     }
 }
