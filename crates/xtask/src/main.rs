@@ -18,7 +18,6 @@ mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

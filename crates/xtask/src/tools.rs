@@ -11,12 +11,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::steps;
-use crate::suite::jobs;
+use crate::suite::lines;
 
 /// Finds or makes the virtual environment of that name in `steps.txt`, and returns its folder;
 /// otherwise why there is none, and what to do.
 pub fn venv(root: &Path, name: &str) -> Result<PathBuf, String> {
-    let mut words = jobs::meaning("venvs", name).expect("a line of steps.txt").split(' ');
+    let mut words = lines::meaning("venvs", name).expect("a line of steps.txt").split(' ');
     let below = words.next().unwrap_or_default();
     let needs_gb: f64 = words.next().and_then(|number| number.parse().ok()).unwrap_or_default();
     let packages: Vec<&str> = words.collect();

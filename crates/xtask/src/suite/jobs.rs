@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::lines::{Job, lines, spelled_out};
 use crate::setup::{MPI_ENVIRONMENT, Tools};
 use crate::steps::{self, Count, Runner};
 use crate::tools::{self, empty_folder};
@@ -23,13 +24,6 @@ pub struct Places<'a> {
     found: BTreeMap<&'static str, Result<String, String>>,
     /// Profile of the Python package.
     wheel: &'static str,
-}
-
-/// One line of `steps.txt`.
-struct Job {
-    name: &'static str,
-    judged: &'static str,
-    line: &'static str,
 }
 
 /// Runs steps of `cargo xtask test` by their sections, with the tools that are there.
@@ -207,32 +201,6 @@ impl<'a> Places<'a> {
     }
 }
 
-impl Job {
-    fn new(line: &'static str) -> Self {
-        let mut parts = line.splitn(3, " | ");
-        let [name, judged, line] = [(); 3].map(|()| parts.next().expect("three parts, as a test of steps.txt checks"));
-        Self { name, judged, line }
-    }
-}
-
-/// The lines of a section.
-fn lines(section: &str) -> impl Iterator<Item = &'static str> {
-    let (_, rest) = STEPS.split_once(&format!("\n[{section}]\n")).expect("a section of steps.txt");
-    let lines = rest.lines().take_while(|line| !line.starts_with('['));
-    lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
-}
-
-/// What a section says about a word.
-pub fn meaning(section: &str, word: &str) -> Option<&'static str> {
-    lines(section).find_map(|line| line.strip_prefix(word)?.strip_prefix(" = "))
-}
-
-/// A line without abbreviations.
-fn spelled_out(line: &str) -> String {
-    let words = line.split(' ').map(|word| meaning("words", word).map_or_else(|| word.to_owned(), spelled_out));
-    words.collect::<Vec<_>>().join(" ")
-}
-
 /// Builds the programs against MPICH, which Debian installs next to Open MPI. rsmpi binds to the
 /// MPI whose `mpicc` it finds, so everything that uses it is built again in a directory of its own.
 fn mpich(runner: &mut Runner, root: &Path, tools: Tools) -> Result<PathBuf, String> {
@@ -295,8 +263,6 @@ pub fn selection(tools: Tools) -> Vec<String> {
     words.into_iter().chain(["--features", &features]).map(str::to_owned).collect()
 }
 
-const STEPS: &str = include_str!("steps.txt");
-
 /// What [`Places`] finds.
 const PLACES: &str = "mpirun ROOT TARGET PATH BIN RELEASE MPICHBIN ULFM JAX TORCH CHECKERS MDBOOK PYTHON READERS VENV BROWSER \
                       DENY ADVISORIES";
@@ -307,6 +273,7 @@ const LIMIT: Duration = Duration::from_secs(2700);
 
 #[cfg(test)]
 mod tests {
+    use super::super::lines::STEPS;
     use super::*;
 
     #[test]

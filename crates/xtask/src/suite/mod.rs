@@ -10,6 +10,7 @@
 //! would only repeat its failure.
 
 pub mod jobs;
+pub mod lines;
 
 use std::path::Path;
 use std::process::Command;
