@@ -11,7 +11,7 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=$1
-mapfile -t targets < <(ls fuzz/corpus | grep --fixed-strings -- "${2:-}")
+mapfile -t targets < <(find fuzz/corpus -mindepth 1 -maxdepth 1 -name "*${2:-}*" -printf '%f\n' | sort)
 ((${#targets[@]})) || { echo "error: no target's name contains \"$2\""; exit 1; }
 host=$(rustc -vV | sed -n 's/^host: //p')
 if ! command -v "${CXX:-c++}" > /dev/null || [[ $host != *linux* ]]; then
@@ -23,10 +23,10 @@ fi
 folder=${CARGO_TARGET_DIR:-target}/fuzz # The flags would have everything else built again.
 profile=fuzz
 if ((seconds < 600)); then profile=fuzz-short; fi # Longer than that it pays to build faster targets.
-flags="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+flags="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg=fuzzing"
 # Naming the target, even the host, keeps the flags away from build scripts, which could not be linked with them.
-CARGO_TARGET_DIR=$folder RUSTFLAGS=$(echo $flags) \
+CARGO_TARGET_DIR=$folder RUSTFLAGS=$flags \
     cargo build --locked --package probe-sync-fuzz --features libfuzzer --target "$host" --profile "$profile"
 
 share=$((seconds / ${#targets[@]}))

@@ -4,7 +4,7 @@
 # Ends with 77 and the reason as its last line where there is no browser. Without axe-core everything else is still tested.
 set -uo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 folder=${CARGO_TARGET_DIR:-target}/browser
 if [[ ! -e $folder/node_modules/axe-core/axe.min.js ]]; then
     mkdir -p "$folder"

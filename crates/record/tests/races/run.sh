@@ -6,7 +6,7 @@
 # synchronisation. Not all interleavings are explored; loom does that, in the recorder's own tests.
 set -uo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../../../.." || exit
 host=$(rustc -vV | sed -n 's/^host: //p')
 compgen -G "$(rustc --print sysroot)/lib/rustlib/$host/lib/librustc-*rt.tsan.a" > /dev/null || {
     echo "this compiler has no ThreadSanitizer for this machine"
