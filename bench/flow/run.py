@@ -2,15 +2,15 @@
 """Tests the whole path from a job to its corrected traces against known truth: `cargo xtask flow`.
 
     python run.py --program PROBE_SYNC --out FOLDER [--model sinusoid] [--runs 5] [--seed 1] [--loaded] [--seconds 12]
-    python run.py --program PROBE_SYNC --out FOLDER --record LOG.md PICTURE.svg
+    python run.py --program PROBE_SYNC --out FOLDER --record
 
 A JAX job of four ranks (job.py) is traced while `probe_sync run --inject-skew` measures beside it. The traces are bent by that run's virtual
 clocks (bend.py), aligned with its directory, and every time is compared with the true one (judge.py). Rank k of the job is node k of the
 measurement: all ranks share the machine's host name, so the rank that a trace states decides its node. The job prepares first and waits,
 because a program that imports JAX and compiles is silent for seconds; it is traced from the first packets until shortly before the last.
 
-With --record this is done for all clocks, with the machine as it is and with all cores busy, and the table and the picture of the docs are
-written. The exit status is 1 if a run misses what it must show. Needs JAX, and matplotlib for the picture.
+With --record this is done for all clocks, with the machine as it is and with all cores busy, and the table in bench/LOG.md and the picture of
+the docs are written. The exit status is 1 if a run misses what it must show. Needs JAX, and matplotlib for the picture.
 """
 
 import argparse
@@ -369,13 +369,13 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="the first run's clocks; the others follow")
     parser.add_argument("--seconds", type=int, default=12, help="how long a run measures")
     parser.add_argument("--loaded", action="store_true", help="keep all cores busy meanwhile")
-    parser.add_argument("--record", nargs=2, type=pathlib.Path, metavar=("LOG", "PICTURE"), help="all clocks and loads; write table and picture")
+    parser.add_argument("--record", action="store_true", help="all clocks and loads; write table and picture")
     options = parser.parse_args()
     cases = itertools.product([False, True], BARS_NS) if options.record else [(options.loaded, options.model)]
     seeds = range(options.seed, options.seed + options.runs)
     runs = [attempt(options, Case(model, loaded, seed, options.seconds)) for loaded, model in cases for seed in seeds]
     if options.record:
-        record(runs, *options.record)
+        record(runs, HERE.parent / "LOG.md", HERE.parents[1] / "docs/before_after.svg")
     missed = sum(bool(problems_) for _, _, problems_ in runs)
     if missed:
         sys.exit(f"{missed} of {len(runs)} runs miss what they must show")

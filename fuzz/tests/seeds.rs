@@ -53,7 +53,7 @@ fn mutations(most: u64) {
     }
 }
 
-/// `cargo xtask fuzz` knows the targets by the folders of their seeds.
+/// `fuzz/run.sh` knows the targets by the folders of their seeds.
 #[test]
 fn every_folder_of_seeds_belongs_to_a_target() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");

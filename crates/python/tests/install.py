@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Installs what building and testing the package takes into FOLDER/venv.
+"""Installs what building and testing the package takes into FOLDER/venv, and the package itself, as its users receive it.
 
-    python3 crates/python/tests/install.py FOLDER
+    python3 crates/python/tests/install.py FOLDER [PROFILE]
 
-First step of `cargo xtask python`. Where the registry cannot be reached, or there is no venv, it ends with 77 and
-the reason as its last line, and the step is a skip. All waiting is bounded by `DEADLINE_S`. It does not build the package.
+First step of `cargo xtask python`. maturin builds the wheel in a profile of cargo into FOLDER/wheel; without a profile only the tools are installed.
+Where the registry cannot be reached, or there is no venv, it ends with 77 and the reason as its last line, and the step is a skip. Downloads are
+bounded by `DEADLINE_S`.
 """
 
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -32,7 +34,17 @@ def run(command, end):
     return None if done.returncode == 0 else (errors or lines or ["failed"])[-1]
 
 
-def main(folder):
+def build(folder, profile):
+    """Builds the wheel and installs it."""
+    python, wheels = folder / "venv/bin/python", folder / "wheel"
+    shutil.rmtree(wheels, ignore_errors=True)
+    manifest = ["--manifest-path", "crates/python/Cargo.toml", "--interpreter", python]
+    subprocess.run([folder / "venv/bin/maturin", "build", "--profile", profile, *manifest, "--out", wheels], check=True)
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]
+    subprocess.run([*pip, *wheels.glob("*.whl")], check=True)
+
+
+def main(folder, profile=None):
     end = time.monotonic() + DEADLINE_S
     python = folder / "venv/bin/python"
     # One that was ended while being made has an interpreter but no pip.
@@ -50,9 +62,11 @@ def main(folder):
         return SKIPPED
     for package in WELCOME:
         reason = run([python, "-c", f"import {package}"], end) and run([*pip, "--only-binary", ":all:", package], end)
-        print(f"{package}: {'there' if reason is None else reason}")
+        print(f"{package}: {'there' if reason is None else reason}", flush=True)
+    if profile is not None:
+        build(folder, profile)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1]).resolve()))
+    sys.exit(main(pathlib.Path(sys.argv[1]).resolve(), *sys.argv[2:]))

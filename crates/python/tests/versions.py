@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""One wheel for every Python that it is for: versions.py FOLDER WHEEL [--any-size]
+"""One wheel for every Python that it is for: versions.py FOLDER [--any-size]
 
-Looks at the wheel itself (its size, what it needs of the system), and has every Python from 3.10 to 3.13 that is here install it, measure
+Looks at the wheel in FOLDER/wheel (its size, what it needs of the system), and has every Python from 3.10 to 3.13 that is here install it, measure
 alone for a moment and align a made trace. A Python that is not here, or gets no numpy, is named; none at all is a failure.
 """
 
@@ -100,4 +100,5 @@ def main(folder, wheel, any_size):
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), "--any-size" in sys.argv[3:]))
+    folder = pathlib.Path(sys.argv[1]).resolve()
+    sys.exit(main(folder, next(folder.glob("wheel/*.whl")), "--any-size" in sys.argv[2:]))

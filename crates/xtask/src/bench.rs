@@ -1,117 +1,109 @@
-//! `cargo xtask bench`, which produces the figures of `bench/LOG.md` on this machine with one
-//! command.
+//! `cargo xtask bench`, which produces the figures of `bench/LOG.md` on this machine.
 //!
-//! It runs the bench targets in release mode, one after another because they would disturb each
-//! other, and under `mpirun` the rounds alongside raw MPI calls. With `--accuracy`,
-//! `probe_sync sim` instead simulates the cells, the faults and adaptive probing, and the bench
-//! `clocks` of `probe-sync-sim` clocks that swing or warm up; the tables are put between their
-//! markers in bench/LOG.md. Those figures depend only on seeds and are the same on every machine.
-//! It does not evaluate the figures: machines differ, and only times of one run are comparable.
+//! It builds the programs in release mode and starts them, or the scripts of `bench` that measure
+//! and judge: `accuracy.py` simulates, `scale` measures rounds from 2 ranks to hosts in namespaces,
+//! `faults` injects every fault over every transport. Times are not judged: machines differ, and
+//! only times of one run are comparable.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use clap::Args;
 
-use crate::results;
-use crate::setup::{self, Tools};
-use crate::steps;
+use crate::setup::{self, Tools, Wanted};
+use crate::suite::jobs;
+use crate::{steps, tools};
 
-/// Runs the benches.
+/// What `cargo xtask bench` can be told.
+#[derive(Args, Debug)]
+pub struct Settings {
+    /// Instead: simulate the twelve cells and write the tables into bench/LOG.md, section "Accuracy
+    /// in simulation"
+    #[arg(long)]
+    accuracy: bool,
+    /// Seeds per cell
+    #[arg(long, value_name = "N", requires = "accuracy", default_value_t = 50)]
+    seeds: u32,
+    /// Instead: rounds of 2 to 128 ranks here and of up to 100 namespace hosts, every backend
+    /// beside direct MPI calls, and simulated ones up to 10 000 hosts
+    #[arg(long, conflicts_with = "accuracy", group = "with_files")]
+    scale: bool,
+    /// Instead: every fault over every way of talking with real processes, judged, and what foreign
+    /// clients of every listener cost (needs root)
+    #[arg(long, conflicts_with = "accuracy", group = "with_files")]
+    faults: bool,
+    /// With --scale: few rounds of few sizes, to see that it works
+    #[arg(long, requires = "scale")]
+    short: bool,
+    /// With --scale or --faults: folder for tables, CSV and plot
+    #[arg(long, value_name = "DIR", requires = "with_files")]
+    out: Option<PathBuf>,
+}
+
+/// Runs what is asked for, without it all bench targets and the rounds over MPI.
 ///
 /// # Errors
-/// Names the benches that failed, after all have run.
-pub fn bench(root: &Path) -> Result<()> {
-    let tools = setup::setup(root, setup::Wanted::Everything)?;
-    let mut failed = Vec::new();
-    let mut attempt = |name: &str, command: &mut Command| {
-        println!("\n== {name}");
-        if let Err(error) = steps::visible(command.current_dir(root), LIMIT) {
-            println!("{error:#}");
-            failed.push(name.to_owned());
+/// Names what failed, after all has run.
+pub fn bench(root: &Path, settings: Settings) -> Result<()> {
+    let Settings { accuracy, seeds, scale, faults, short, out } = settings;
+    if accuracy {
+        return steps::call(root, "bench/accuracy.py", &["--seeds", &seeds.to_string()]);
+    }
+    let tools = setup::setup(root, if scale || faults { Wanted::Mpi } else { Wanted::Everything })?;
+    let out = std::path::absolute(out.unwrap_or_else(|| if scale { "target/scale" } else { "target/faults" }.into()))?;
+    let out = out.to_string_lossy();
+    match (scale, faults) {
+        (true, _) => measure_scale(root, tools, short, &out),
+        (_, true) => inject_faults(root, tools, &out),
+        _ => jobs::run(root, &["bench"]),
+    }
+}
+
+/// Measures rounds and whole runs, and passes the costs to the simulation.
+fn measure_scale(root: &Path, tools: Tools, short: bool, out: &str) -> Result<()> {
+    if tools.mpi() {
+        let packages = ["-p", "probe-sync-mpi-tests", "-p", "probe-sync-cli", "--features", "probe-sync-cli/mpi"];
+        let programs = steps::build(root, "release", &packages)?;
+        let from = ["--from", &programs.to_string_lossy(), "--out"];
+        let few = [&["--short"][..], &["--hosts", "8", "--rounds", "8"]];
+        let [few, few_hosts] = if short { few } else { [&[][..]; 2] };
+        steps::call(root, "bench/scale/run.py", &[&from, &[out][..], few].concat())?;
+        let hosts =
+            steps::call(root, "bench/scale/hosts.py", &[&from, &[&*format!("{out}/hosts")][..], few_hosts].concat());
+        // Where hosts are not permitted it has said so.
+        if hosts.as_ref().is_err_and(|error| !error.to_string().contains(SKIPPED)) {
+            hosts?;
         }
-    };
-    attempt("bench targets", Command::new("cargo").args(["bench", "--locked", "--benches"]));
-    rounds(root, tools, &mut attempt);
-    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
-}
-
-/// Simulates the twelve cells, the faults, swinging clocks, adaptive probing and clocks that warm
-/// up, and writes their tables into bench/LOG.md.
-///
-/// # Errors
-/// When a simulation fails or the marks are missing.
-pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
-    let out = root.join("target/accuracy");
-    std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    simulate(root, &out, &["--cells"], seeds)?;
-    let cells = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
-    let faults = simulate(root, &out, &["--faults"], seeds.min(FAULT_SEEDS_MAX))?;
-    let adaptive = simulate(root, &out, &["--adaptive"], seeds.min(ADAPTIVE_SEEDS_MAX))?;
-    let swinging = clocks(root, &out, "swinging", (4 * seeds).min(SWINGING_SEEDS_MAX))?;
-    let warming = clocks(root, &out, "warming", seeds.min(WARMING_SEEDS_MAX))?;
-    let plain = |table: &str| format!("```\n{}\n```", table.trim());
-    let tables = [
-        ("accuracy", cells),
-        ("faults", plain(&faults)),
-        ("swinging", plain(&swinging)),
-        ("adaptive", plain(&adaptive)),
-        ("warming", plain(&warming)),
-    ];
-    results::write(root, &tables)?;
-    println!("files and plots in {}", out.display());
-    Ok(())
-}
-
-/// Runs `probe_sync sim` and returns what it prints.
-fn simulate(root: &Path, out: &Path, what: &[&str], seeds: u32) -> Result<String> {
-    let mut command = Command::new("cargo");
-    command.args(["run", "--release", "--locked", "--package", "probe-sync-cli", "--", "sim"]).args(what);
-    command.arg("--seeds").arg(seeds.to_string()).arg("--out").arg(out);
-    printed(root, out, &mut command)
-}
-
-/// Runs the bench `clocks` and returns what it prints.
-fn clocks(root: &Path, out: &Path, what: &str, seeds: u32) -> Result<String> {
-    let mut command = Command::new("cargo");
-    command.args(["bench", "--locked", "--package", "probe-sync-sim", "--bench", "clocks", "--", what]);
-    printed(root, out, command.arg(seeds.to_string()))
-}
-
-fn printed(root: &Path, out: &Path, command: &mut Command) -> Result<String> {
-    let printed = out.join("printed.txt");
-    let file = std::fs::File::create(&printed).with_context(|| format!("creating {}", printed.display()))?;
-    steps::visible(command.stdout(file).current_dir(root), ACCURACY_LIMIT)?;
-    std::fs::read_to_string(&printed).with_context(|| format!("reading {}", printed.display()))
-}
-
-fn rounds(root: &Path, tools: Tools, attempt: &mut dyn FnMut(&str, &mut Command)) {
-    if !tools.mpi() {
-        println!("\nskipped rounds over MPI: missing {}", tools.missing());
-        return;
+    } else {
+        println!("\nskipped rounds over MPI and on hosts: missing {}", tools.missing());
     }
-    let mut build = Command::new("cargo");
-    attempt("build mpi-tests", build.args(["build", "--release", "--locked", "--package", "probe-sync-mpi-tests"]));
-    for ranks in ["2", "4", "8", "64", "128"] {
-        let mut command = Command::new("mpirun");
-        command.args(["--timeout", "300", "-n", ranks]).envs(setup::MPI_ENVIRONMENT);
-        command.arg(root.join("target/release/probe-sync-mpi-tests")).arg("bench");
-        attempt(&format!("one round, {ranks} ranks"), &mut command);
-    }
+    // Without costs of this machine those of the one in bench/LOG.md.
+    let costs = format!("{out}/costs.toml");
+    let costs = if Path::new(&costs).exists() { &[&*costs][..] } else { &[] };
+    let simulate = ["bench", "--locked", "--package", "probe-sync-sim", "--bench", "round_cost", "--"];
+    steps::call(root, "cargo", &[&simulate, costs].concat())
 }
 
-const LIMIT: Duration = Duration::from_secs(900);
+/// Runs all cells over the transports that can be had, and foreign clients of all listeners.
+fn inject_faults(root: &Path, tools: Tools, out: &str) -> Result<()> {
+    let mut ways = "star,tree".to_owned();
+    let mut options = vec!["--package", "probe-sync-cli"];
+    if tools.mpi() {
+        options.extend(["--features", "probe-sync-cli/mpi"]);
+        ways.push_str(",mpi");
+        match tools::venv(root, "ULFM") {
+            Ok(_) => ways.push_str(",ulfm"),
+            Err(reason) => println!("\nskipped ulfm: {reason}"),
+        }
+    } else {
+        println!("\nskipped mpi and ulfm: missing {}", tools.missing());
+    }
+    let program = steps::build(root, "release", &options)?.join("probe_sync").to_string_lossy().into_owned();
+    let cells = ["--out", out, "--program", &program, "--backends", &ways, "--ulfm", "target/ulfm"];
+    let judged = steps::call(root, "bench/faults/run.py", &cells);
+    let clients = ["--out", &format!("{out}/listeners"), "--program", &program];
+    steps::call(root, "bench/faults/listeners.py", &clients).and(judged)
+}
 
-/// 600 simulated runs, of which half have millions of packets.
-const ACCURACY_LIMIT: Duration = Duration::from_secs(7200);
-
-/// More seeds change these tables little and take hours.
-const FAULT_SEEDS_MAX: u32 = 20;
-
-/// More seeds of swinging clocks tell no more.
-const SWINGING_SEEDS_MAX: u32 = 200;
-const ADAPTIVE_SEEDS_MAX: u32 = 5;
-
-/// As many as the demands on these tables are stated for.
-const WARMING_SEEDS_MAX: u32 = 12;
+/// How `ExitStatus` prints the status of what is not permitted here.
+const SKIPPED: &str = "exit status: 77";

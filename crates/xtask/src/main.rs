@@ -1,25 +1,15 @@
 //! `cargo xtask`, which sets up, demonstrates and tests this project and keeps it tidy.
 //!
-//! No other package imports this one. Each command is a module of its own: [`setup`], [`demo`],
-//! [`mod@flow`], [`mod@python`], [`suite`] (the command `test`), [`mod@install`], [`mod@fuzz`],
-//! [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`], [`mod@faults`] (of the command
-//! `bench`). [`steps`] runs child processes for them and tallies the results; [`results`] writes
-//! their tables. It does not measure clocks itself; it calls the programs that do, as a user would.
+//! No other package imports this one. Each command is a module of its own; `test` is [`suite`].
+//! [`steps`] runs child processes for them and tallies the results; [`tools`] installs what they
+//! call below `target`. It does not measure clocks itself; it calls the programs that do, as a user
+//! would.
 #![forbid(unsafe_code)]
 
 mod bench;
-mod book;
-mod coverage;
 mod demo;
-mod faults;
 mod flow;
-mod fuzz;
-mod install;
 mod package;
-mod python;
-mod races;
-mod results;
-mod scale;
 mod setup;
 mod steps;
 mod suite;
@@ -28,12 +18,12 @@ mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use setup::Wanted;
-use suite::Tier;
+use suite::{Tier, jobs};
 
 /// The project's own commands.
 #[derive(Debug, Parser)]
@@ -106,29 +96,7 @@ enum Command {
         prefix: PathBuf,
     },
     /// Run the benches in release mode and print their figures
-    Bench {
-        /// Instead: simulate the twelve cells and write the tables into bench/LOG.md, section
-        /// "Accuracy in simulation"
-        #[arg(long)]
-        accuracy: bool,
-        /// Seeds per cell
-        #[arg(long, value_name = "N", requires = "accuracy", default_value_t = 50)]
-        seeds: u32,
-        /// Instead: rounds of 2 to 128 ranks here and of up to 100 namespace hosts, every backend
-        /// beside direct MPI calls, and simulated ones up to 10 000 hosts
-        #[arg(long, conflicts_with = "accuracy", group = "with_files")]
-        scale: bool,
-        /// Instead: every fault over every way of talking with real processes, judged, and what
-        /// foreign clients of every listener cost (needs root)
-        #[arg(long, conflicts_with = "accuracy", group = "with_files")]
-        faults: bool,
-        /// With --scale: few rounds of few sizes, to see that it works
-        #[arg(long, requires = "scale")]
-        short: bool,
-        /// With --scale or --faults: folder for tables, CSV and plot
-        #[arg(long, value_name = "DIR", requires = "with_files")]
-        out: Option<PathBuf>,
-    },
+    Bench(bench::Settings),
 }
 
 fn main() -> ExitCode {
@@ -137,27 +105,25 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Setup => setup::setup(&root, Wanted::Everything).map(|_| ()),
         Command::Demo => demo::demo(&root),
-        Command::Flow(settings) => match settings.examples() {
-            [false, false] => flow::flow(&root, &settings),
-            [jax, torch] => python::flows(&root, jax, torch),
-        },
-        Command::Python => python::python(&root),
+        Command::Flow(settings) => flow::flow(&root, &settings),
+        Command::Python => python(&root),
         Command::Test { all, only } => suite::test(&root, if all { Tier::All } else { Tier::Quick }, only.as_deref()),
-        Command::Codegen { check } => codegen(&root, check),
-        Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
-        Command::Install { prefix } => install::install(&root, &prefix),
-        Command::Coverage => coverage::coverage(&root),
-        Command::Races => races::races(&root),
-        Command::Book => book::book(&root),
-        Command::Package { kind, check } => package::package(&root, kind).and_then(|()| match check {
-            true => package::check(&root),
-            false => Ok(()),
-        }),
+        Command::Codegen { check } => {
+            let codegen = ["run", "--quiet", "--locked", "--package", "codegen", "--"];
+            steps::call(&root, "cargo", &[&codegen[..], if check { &["--check"] } else { &[] }].concat())
+        }
+        Command::Fuzz { seconds, only } => {
+            steps::call(&root, "fuzz/run.sh", &[&seconds.to_string(), only.as_deref().unwrap_or("")])
+        }
+        Command::Install { prefix } => std::path::absolute(prefix)
+            .map_err(Into::into)
+            .and_then(|prefix| steps::call(&root, "crates/capi/install/install.sh", &[&prefix.to_string_lossy()])),
+        Command::Coverage => jobs::run(&root, &["coverage"]),
+        Command::Races => jobs::run(&root, &["races"]),
+        Command::Book => jobs::run(&root, &["book"]),
+        Command::Package { kind, check } => package::package(&root, kind, check),
         Command::Tidy => tidy::tidy(&root),
-        Command::Bench { accuracy: true, seeds, .. } => bench::accuracy(&root, seeds),
-        Command::Bench { scale: true, short, out, .. } => scale::scale(&root, short, out),
-        Command::Bench { faults: true, out, .. } => faults::faults(&root, out, suite::install_ulfm),
-        Command::Bench { .. } => bench::bench(&root),
+        Command::Bench(settings) => bench::bench(&root, settings),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -168,9 +134,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has the package `codegen` write the generated files, or compare them.
-fn codegen(root: &Path, check: bool) -> anyhow::Result<()> {
-    steps::visible(&mut suite::codegen(root, check), CODEGEN_LIMIT)
+/// Builds, installs and tests the Python package as users get it, next to the command that tests
+/// compare with.
+fn python(root: &Path) -> Result<()> {
+    steps::build(root, "dev", &["--package", "probe-sync-cli"])?;
+    jobs::run(root, &["python", "released", "jax", "torch"])
 }
 
 /// The workspace that `cargo xtask` was called in; asked at run time, so that no path is compiled
@@ -180,6 +148,3 @@ fn root() -> PathBuf {
     // crates/xtask is two levels below the root.
     manifest.and_then(|directory| directory.ancestors().nth(2).map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
 }
-
-/// Two cores, on which the generators are not built yet.
-const CODEGEN_LIMIT: Duration = Duration::from_secs(600);

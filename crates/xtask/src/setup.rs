@@ -5,7 +5,7 @@
 //! none of these dependencies, so nothing here is fatal: a missing one is reported with the command
 //! that would install it. It runs a package manager only as root, and only Debian's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -91,19 +91,19 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    fn are_met(self, tools: Tools) -> bool {
-        match self {
-            Self::Mpi => tools.mpi() && tools.hwloc,
-            Self::Everything => tools.complete(),
-        }
+    fn is_met(self, tools: Tools) -> bool {
+        tools.mpi() && tools.hwloc && (tools.otf2 || self == Self::Mpi)
     }
 
-    /// Debian's names.
-    fn packages(self) -> Vec<&'static str> {
-        match self {
-            Self::Mpi => PACKAGES.to_vec(),
-            Self::Everything => [&PACKAGES[..], &OTF2_PACKAGES].concat(),
-        }
+    /// Debian's names. Those of OTF2 are apart, because not every release of Debian has them as
+    /// new.
+    fn packages(self) -> &'static [&'static [&'static str]] {
+        const ALL: [&[&str]; 2] = [
+            &["openmpi-bin", "libopenmpi-dev", "libclang-dev", "libhwloc-dev", "pkg-config"],
+            // The library with its headers, and the reader that tests ask.
+            &["libotf2-trace-dev", "otf2-tools"],
+        ];
+        if self == Self::Mpi { &ALL[..1] } else { &ALL }
     }
 }
 
@@ -113,11 +113,11 @@ impl Wanted {
 /// None for missing tools; those are reported and the caller does without.
 pub fn setup(root: &Path, wanted: Wanted) -> Result<Tools> {
     let tools = Tools::find();
-    if wanted.are_met(tools) {
+    if wanted.is_met(tools) {
         println!("setup: all wanted tools are installed");
         return Ok(tools);
     }
-    let packages = wanted.packages().join(" ");
+    let packages = wanted.packages().concat().join(" ");
     println!("setup: missing {}", tools.missing());
     if steps::answer("apt-get", &["--version"]).is_none() {
         println!("setup: install these by your package manager: an MPI with its compiler wrapper (Open MPI or MPICH),");
@@ -129,44 +129,28 @@ pub fn setup(root: &Path, wanted: Wanted) -> Result<Tools> {
         println!("setup: not root; to install it: sudo apt-get install {packages}");
         return Ok(tools);
     }
-    if let Err(error) = install(root, wanted) {
+    if let Err(error) = wanted.packages().iter().try_for_each(|packages| install_all(root, packages)) {
         println!("setup: {error:#}");
         println!("setup: continuing without; to try again: apt-get update && apt-get install {packages}");
     }
     let tools = Tools::find();
-    if !wanted.are_met(tools) {
+    if !wanted.is_met(tools) {
         println!("setup: still missing {}", tools.missing());
     }
     Ok(tools)
 }
 
-/// Installs the packages; those of OTF2 apart, because not every release of Debian has them as new.
-fn install(root: &Path, wanted: Wanted) -> Result<()> {
-    install_all(root, &PACKAGES)?;
-    if wanted == Wanted::Everything { install_all(root, &OTF2_PACKAGES) } else { Ok(()) }
-}
-
 /// Installs Debian's packages. The lists are fetched only when they lack a package, because that
 /// alone takes a while.
 pub fn install_all(root: &Path, packages: &[&str]) -> Result<()> {
-    if steps::visible(&mut apt(root, &["install"], packages), INSTALL_LIMIT).is_ok() {
-        return Ok(());
-    }
-    steps::visible(&mut apt(root, &["update"], &[]), INSTALL_LIMIT)?;
-    steps::visible(&mut apt(root, &["install"], packages), INSTALL_LIMIT)
-}
-
-fn apt(root: &Path, verb: &[&str], packages: &[&str]) -> Command {
-    let mut command = Command::new("apt-get");
-    command
-        .args(["--quiet", "--yes", "--no-install-recommends"])
+    let apt = |verb: &str, packages: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(["--quiet", "--yes", "--no-install-recommends"]).env("DEBIAN_FRONTEND", "noninteractive");
         // Another package manager may hold the lock, and a mirror may hang.
-        .args(["-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=2"])
-        .args(verb)
-        .args(packages)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .current_dir(root);
-    command
+        command.args(["-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=2"]);
+        steps::visible(command.arg(verb).args(packages).current_dir(root), INSTALL_LIMIT)
+    };
+    apt("install", packages).or_else(|_| apt("update", &[]).and_then(|()| apt("install", packages)))
 }
 
 /// `otf2-config: version 3.0.2`: before 3.0 functions had fewer arguments.
@@ -184,18 +168,15 @@ fn has_libclang() -> bool {
         .filter_map(|program| steps::answer(program, &["-p"]))
         // libclang-cpp is another library, which bindgen cannot use.
         .any(|list| list.lines().any(|line| line.contains("libclang") && !line.contains("libclang-cpp")));
-    let versioned = std::fs::read_dir("/usr/lib")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm"))
-        .any(|entry| holds_libclang(&entry.path().join("lib")) || holds_libclang(&entry.path().join("lib64")));
-    named || cached || versioned
-}
-
-fn holds_libclang(directory: &Path) -> bool {
-    let names = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.into_iter().any(|name| name.to_string_lossy().starts_with("libclang.so"))
+    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let versioned = folders.filter(|folder| folder.file_name().to_string_lossy().starts_with("llvm"));
+    let holds = |folder: PathBuf| {
+        let mut names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.any(|name| name.to_string_lossy().starts_with("libclang.so"))
+    };
+    named
+        || cached
+        || versioned.into_iter().any(|folder| ["lib", "lib64"].iter().any(|lib| holds(folder.path().join(lib))))
 }
 
 /// Environment that lets `mpirun` start as root and start more ranks than there are cores.
@@ -204,12 +185,6 @@ pub const MPI_ENVIRONMENT: [(&str, &str); 3] = [
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
 ];
-
-/// Debian's names.
-const PACKAGES: [&str; 5] = ["openmpi-bin", "libopenmpi-dev", "libclang-dev", "libhwloc-dev", "pkg-config"];
-
-/// The library with its headers, and the reader that tests ask.
-const OTF2_PACKAGES: [&str; 2] = ["libotf2-trace-dev", "otf2-tools"];
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 

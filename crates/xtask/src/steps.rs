@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -38,15 +37,12 @@ pub enum Count {
     Tests,
 }
 
-/// What passed, failed and was skipped.
+/// How many checks and tests passed, failed and were skipped.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Checks and tests that passed.
-    pub passed: u32,
-    /// Checks and tests that failed.
-    pub failed: u32,
-    /// Checks and tests that did not run.
-    pub skipped: u32,
+struct Tally {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
 }
 
 impl Runner {
@@ -89,56 +85,67 @@ impl Runner {
         self.only.as_deref().is_none_or(|only| name.contains(only))
     }
 
-    /// Runs a program as the step `name`; true when it succeeded (or was not asked for).
-    pub fn command(&mut self, name: &str, count: Count, limit: Duration, command: &mut Command) -> bool {
+    /// Runs a program as the step `name` if it was asked for.
+    ///
+    /// # Errors
+    /// The reason why it was skipped, or that it failed; both are in the tally.
+    pub fn command(&mut self, name: &str, count: Count, limit: Duration, command: &mut Command) -> Result<(), String> {
         if !self.wants(name) {
-            return true;
+            return Ok(());
         }
         self.prerequisite(name, count, limit, command)
     }
 
     /// Runs a program that later steps need, whether it was asked for or not.
-    pub fn prerequisite(&mut self, name: &str, count: Count, limit: Duration, command: &mut Command) -> bool {
-        let log = self.logs.join(format!("{}.log", name.replace(|c: char| !c.is_ascii_alphanumeric(), "-")));
+    ///
+    /// # Errors
+    /// The reason why it was skipped, or that it failed; both are in the tally.
+    pub fn prerequisite(
+        &mut self,
+        name: &str,
+        count: Count,
+        limit: Duration,
+        command: &mut Command,
+    ) -> Result<(), String> {
+        let log = self.logs.join(format!("{}.log", file_name(name)));
         self.say(&format!("== {name}: {}\n", shown(command)));
         let start = Instant::now();
         let outcome = logged(command, &log, limit);
         let output = std::fs::read_to_string(&log).unwrap_or_default();
         let counted = if count == Count::Tests { Tally::parse(&output) } else { Tally::default() };
-        let inside = reasons_inside(&output);
-        if !inside.is_empty() {
-            self.skipped.push((format!("inside of {name}"), inside));
+        let left_out = skip_reasons(&output);
+        if !left_out.is_empty() {
+            self.skipped.push((format!("inside of {name}"), left_out));
         }
         match outcome {
-            Ok(status) if status.code() == Some(EXIT_SKIPPED) => self.skip(name, last_line(&output)),
+            Ok(status) if status.code() == Some(EXIT_SKIPPED) => {
+                self.skip(name, last_line(&output));
+                return Err(last_line(&output).to_owned());
+            }
             Ok(status) if status.success() => {
                 if count == Count::Figures {
                     self.say(&output);
                 }
-                self.pass(name, start, counted, &output);
-                if count == Count::Tests {
-                    self.say(&slowest(&output));
-                }
+                self.pass(start, counted);
+                return Ok(());
             }
             Ok(status) => self.fail(name, start, counted, &status.to_string(), &output),
             Err(error) => self.fail(name, start, counted, &format!("{error:#}"), &output),
         }
-        self.failed.last().is_none_or(|(last, _)| last != name)
+        Err(format!("{name}: failed"))
     }
 
-    /// Runs a check inside this process as the step `name`; true when it succeeded (or was not
-    /// asked for).
-    pub fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) -> bool {
+    /// Runs a check inside this process as the step `name` if it was asked for.
+    pub fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) {
         if !self.wants(name) {
-            return true;
+            return;
         }
         self.say(&format!("== {name}\n"));
         let start = Instant::now();
         match check() {
-            Ok(()) => self.pass(name, start, Tally::default(), ""),
+            Ok(()) => self.pass(start, Tally::default()),
             Err(error) => self.fail(name, start, Tally::default(), &format!("{error:#}"), ""),
         }
-        self.failed.last().is_none_or(|(last, _)| last != name)
     }
 
     /// Leaves the step `name` out, and says why.
@@ -168,12 +175,9 @@ impl Runner {
         if self.failed.is_empty() { Ok(()) } else { bail!("{} step(s) failed", self.failed.len()) }
     }
 
-    fn pass(&mut self, name: &str, start: Instant, counted: Tally, output: &str) {
+    fn pass(&mut self, start: Instant, counted: Tally) {
         let counted = if counted == Tally::default() { Tally { passed: 1, ..counted } } else { counted };
         self.say(&format!("   ok in {:.1} s ({counted})\n", start.elapsed().as_secs_f64()));
-        if counted.skipped > 0 {
-            self.skipped.push((name.to_owned(), skip_reasons(output)));
-        }
         self.tally.add(counted);
     }
 
@@ -191,7 +195,7 @@ impl Runner {
 impl Tally {
     /// Sums the summary lines of `cargo test` ("4 passed; 0 failed; 1 ignored") and of our own
     /// runners ("4 passed, 0 failed, 1 skipped").
-    pub fn parse(output: &str) -> Self {
+    fn parse(output: &str) -> Self {
         let mut sum = Self::default();
         // Not what a test that passes prints of others.
         let is_summary =
@@ -242,6 +246,26 @@ pub fn visible(command: &mut Command, limit: Duration) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("{} ended with {status}", shown(command)) }
 }
 
+/// Runs a program in the workspace, with the terminal as its output, however long it takes.
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub fn call(root: &Path, program: &str, arguments: &[&str]) -> Result<()> {
+    let program = if program.contains('/') { root.join(program) } else { program.into() };
+    visible(Command::new(program).args(arguments).current_dir(root), ANY_TIME)
+}
+
+/// Builds packages in a profile; returns the folder of the programs.
+///
+/// # Errors
+/// They do not build.
+pub fn build(root: &Path, profile: &str, options: &[&str]) -> Result<PathBuf> {
+    let mut command = Command::new("cargo");
+    command.args(["build", "--locked", "--profile", profile]).args(options).current_dir(root);
+    visible(&mut command, BUILD)?;
+    Ok(target(root).join(if profile == "dev" { "debug" } else { profile }))
+}
+
 /// Runs a program quietly and returns its standard output if it succeeds within a few seconds.
 pub fn answer(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
@@ -255,17 +279,10 @@ pub fn answer(program: &str, arguments: &[&str]) -> Option<String> {
 /// # Errors
 /// It cannot be started, or runs past `limit` (it is ended then, with what it started).
 pub fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<ExitStatus> {
-    wait(started(command, log)?, limit)
-}
-
-/// Starts a program with its output in the file `log`.
-///
-/// # Errors
-/// It cannot be started.
-pub fn started(command: &mut Command, log: &Path) -> Result<Child> {
     let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
     command.stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
-    command.spawn().with_context(|| format!("starting {}", shown(command)))
+    let child = command.spawn().with_context(|| format!("starting {}", shown(command)))?;
+    wait(child, limit)
 }
 
 fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
@@ -276,15 +293,6 @@ fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
         }
         std::thread::sleep(POLL);
     }
-    end(&mut child)?;
-    bail!("still running after {} s, ended", limit.as_secs())
-}
-
-/// Ends a program and what it started, by their ids.
-///
-/// # Errors
-/// It cannot be waited for.
-pub fn end(child: &mut Child) -> Result<()> {
     // Ending cargo alone would leave the test that hangs.
     for pid in descendants(child.id()).into_iter().chain([child.id()]) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -292,7 +300,7 @@ pub fn end(child: &mut Child) -> Result<()> {
         }
     }
     child.wait()?;
-    Ok(())
+    bail!("still running after {} s, ended", limit.as_secs())
 }
 
 /// Children, grandchildren and so on, from what `/proc` says about parents.
@@ -321,17 +329,10 @@ fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A port that is free now, below those that the system gives to outgoing connections. Another
-/// program may take it before the job does; the job says so then.
-pub fn free_port() -> Result<u16> {
-    let mut drawn =
-        (0..PORTS.len()).map(|_| PORTS.start + (RandomState::new().hash_one(()) % PORTS.len() as u64) as u16);
-    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    drawn.find(free).context("no free port on loopback")
+/// The name of a step as that of a file.
+pub fn file_name(step: &str) -> String {
+    step.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }
-
-/// Linux gives out 32768 and up.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// A command as one would type it.
 pub fn shown(command: &Command) -> String {
@@ -394,51 +395,19 @@ pub fn free_gb(folder: &Path) -> Option<f64> {
     rustix::fs::statvfs(folder).ok().map(|disk| disk.f_bavail as f64 * disk.f_frsize as f64 / 1e9)
 }
 
-/// Why tests were skipped, equal reasons counted: from `skip NAME: REASON` of our own runners and
-/// `test NAME ... ignored, REASON` of cargo's.
+/// Why tests were skipped, equal reasons counted: from `skip NAME: REASON` of our own runners,
+/// `test NAME ... ignored, REASON` of cargo's, and lines `skipped: REASON` of tests that pass.
 fn skip_reasons(output: &str) -> String {
     let mut reasons = BTreeMap::<&str, u32>::new();
     for line in output.lines() {
         let own = line.strip_prefix("skip ").and_then(|rest| rest.rsplit_once(": "));
         let ignored = line.starts_with("test ").then(|| line.split_once("... ignored")).flatten();
-        if let Some((_, reason)) = own.or(ignored) {
-            let reason = reason.trim_start_matches(", ").trim();
+        let reason = own.or(ignored).map(|(_, reason)| reason).or_else(|| line.strip_prefix("skipped: "));
+        if let Some(reason) = reason.map(|reason| reason.trim_start_matches(", ").trim()) {
             *reasons.entry(if reason.is_empty() { "ignored" } else { reason }).or_default() += 1;
         }
     }
-    listed(&reasons)
-}
-
-/// What tests that passed say that they left out, in lines `skipped: REASON` of their own.
-fn reasons_inside(output: &str) -> String {
-    let mut reasons = BTreeMap::<&str, u32>::new();
-    for reason in output.lines().filter_map(|line| line.strip_prefix("skipped: ")) {
-        *reasons.entry(reason.trim()).or_default() += 1;
-    }
-    listed(&reasons)
-}
-
-fn listed(reasons: &BTreeMap<&str, u32>) -> String {
     reasons.iter().map(|(reason, count)| format!("{count} × {reason}")).collect::<Vec<_>>().join(", ")
-}
-
-/// A line with the programs that took longest, from cargo's `Running PROGRAM` and libtest's
-/// `finished in 1.23s`; empty when nothing took a second.
-fn slowest(output: &str) -> String {
-    let mut program = "";
-    let mut times = Vec::new();
-    for line in output.lines() {
-        if let Some(started) = ["Running ", "Doc-tests "].iter().find_map(|word| line.trim_start().strip_prefix(word)) {
-            program = started.rsplit_once("deps/").map_or(started, |(_, file)| file.trim_end_matches(')'));
-        }
-        let finished = line.strip_prefix("test result: ").and_then(|result| result.rsplit_once("finished in "));
-        let seconds = finished.and_then(|(_, time)| time.trim_end_matches('s').parse::<f64>().ok());
-        times.extend(seconds.filter(|seconds| *seconds >= 1.0).map(|seconds| (seconds, program)));
-    }
-    times.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let longest = times.iter().take(SLOWEST).map(|(seconds, program)| format!("{program} {seconds:.1} s"));
-    let longest: Vec<String> = longest.collect();
-    if longest.is_empty() { String::new() } else { format!("   slowest: {}\n", longest.join(", ")) }
 }
 
 fn last_line(output: &str) -> &str {
@@ -447,6 +416,12 @@ fn last_line(output: &str) -> &str {
 
 /// The exit code by which a program says that it cannot run here (as automake's tests do).
 pub const EXIT_SKIPPED: i32 = 77;
+
+/// For what a user waits for: benches and fuzzing.
+const ANY_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Two cores and a cold cache.
+const BUILD: Duration = Duration::from_secs(1800);
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -460,9 +435,6 @@ const FAULTS: [&str; 6] = ["error: ", "error[", "panicked at ", "FAIL: ", "ERROR
 const REASON_LINES: usize = 8;
 
 const REASON_WIDTH: usize = 300;
-
-/// So many programs are named as slow.
-const SLOWEST: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -503,10 +475,9 @@ mod tests {
     #[test]
     fn reasons_of_skips_are_counted() {
         let output = "ok   a (1 ms)\nskip b, 2 ranks: needs more ranks\nskip c: needs more ranks\n\
-                      test d ... ignored, takes long\ntest e ... ignored\ntest f ... ok\n";
-        assert_eq!(skip_reasons(output), "1 × ignored, 2 × needs more ranks, 1 × takes long");
-        let output = "---- a stdout ----\nskipped: no data\n\n---- b stdout ----\nskipped: no data\nskipped: no disk\n";
-        assert_eq!(reasons_inside(output), "2 × no data, 1 × no disk");
+                      test d ... ignored, takes long\ntest e ... ignored\ntest f ... ok\n---- b stdout ----\n\
+                      skipped: no data\nskipped: no data\n";
+        assert_eq!(skip_reasons(output), "1 × ignored, 2 × needs more ranks, 2 × no data, 1 × takes long");
     }
 
     #[test]
@@ -516,16 +487,6 @@ mod tests {
             tail(output),
             "test a ... ok\n\nfailures:\n\n---- b stdout ----\nwhy\n\ntest result: FAILED.\nnext\n\ntest result: ok."
         );
-    }
-
-    #[test]
-    fn the_slowest_programs_are_named() {
-        let output = "     Running unittests src/lib.rs (target/debug/deps/sim-12ab)\ntest a ... ok\n\
-                      test result: ok. 1 passed; 0 failed; finished in 2.34s\n\
-                      \x20    Running tests/it/main.rs (target/debug/deps/it-34cd)\ntest result: ok. 1 passed; finished in 65.00s\n\
-                      \x20  Doc-tests time\ntest result: ok. 1 passed; 0 failed; finished in 0.40s\n";
-        assert_eq!(slowest(output), "   slowest: it-34cd 65.0 s, sim-12ab 2.3 s\n");
-        assert_eq!(slowest("no tests"), "");
     }
 
     #[test]

@@ -5,21 +5,12 @@
 //! is judged against the truth. `--all` adds what takes long or needs downloads: tests marked
 //! `#[ignore = "long: …"]`, both clippys, documentation, network namespaces, Open MPI 5 with ULFM,
 //! MPICH, other people's readers, torch and JAX, a browser, Prometheus, sanitizers and
-//! installations. CONTRIBUTING.md has a table of all steps. A failing step does not stop the later
-//! ones, except where they would only repeat its failure. [`selection`] says which packages and
-//! features each step builds.
+//! installations. `steps.txt` has all steps but the tests themselves, which are here, and
+//! CONTRIBUTING.md a table of them. A failing step does not stop the later ones, except where they
+//! would only repeat its failure.
 
-mod ahead;
-mod browser;
-mod c_interface;
-mod ends;
-mod launchers;
-mod metrics;
-mod mpich;
-pub mod readers;
-pub mod selection;
-mod ulfm;
-mod whole_runs;
+pub mod jobs;
+pub mod lines;
 
 use std::path::Path;
 use std::process::Command;
@@ -27,16 +18,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::book;
-use crate::flow;
-use crate::python;
-use crate::races;
 use crate::setup::{self, Tools, Wanted};
 use crate::steps::{self, Count, Runner};
-use crate::tidy;
-use selection::{BUILD, TESTS, cargo, everything, plain};
-
-pub use ulfm::install as install_ulfm;
+use crate::{tidy, tools};
+use jobs::{Places, selection};
 
 /// How much of the tests to run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -58,31 +43,36 @@ pub fn test(root: &Path, tier: Tier, only: Option<&str>) -> Result<()> {
     let tools = setup::setup(root, if tier == Tier::All { Wanted::Everything } else { Wanted::Mpi })?;
     let mut runner = Runner::new(root, only)?;
     println!("{}", steps::free_space(root));
-    text(&mut runner, root);
+    let mut places = Places::new(root, tools, "dev");
+    runner.check("tidy", || tidy::tidy(root));
+    places.run(&mut runner, &["text"]);
     match tier {
-        Tier::Quick => {
-            let is_built = build_tests(&mut runner, root, tools);
-            quick(&mut runner, root, tools, tier, is_built);
-        }
+        Tier::Quick => quick(&mut runner, &mut places, root, tools, tier),
         Tier::All => std::thread::scope(|scope| {
             // Downloads wait for the network while builds use the processor.
-            let downloads = only.is_none().then(|| scope.spawn(|| ahead::fetch(root, tools)));
-            let is_built = build_tests(&mut runner, root, tools);
+            let downloads = only.is_none().then(|| scope.spawn(|| fetch(root, tools)));
+            if only.is_none() {
+                // A failure is a step of its own.
+                let _ = places.programs(&mut runner);
+            }
             // Tests and runs that lose ranks mostly wait; lints use the processor meanwhile.
             let mut background = runner.in_background();
             let lints = scope.spawn(move || {
-                checks(&mut background, root, tools);
+                Places::new(root, tools, "dev").run(&mut background, &["lints"]);
                 background
             });
-            quick(&mut runner, root, tools, tier, is_built);
+            quick(&mut runner, &mut places, root, tools, tier);
             if let Some(downloads) = downloads {
                 downloads.join().expect("a panic there is a panic here");
             }
-            whole_runs::survivors(&mut runner, root, tools);
+            places.run(&mut runner, &["survivors"]);
             runner.absorb(lints.join().expect("a panic there is a panic here"));
             // Figures are judged from here on, so nothing runs beside.
-            whole_runs::judged(&mut runner, root, tools);
-            rest(&mut runner, root, tools);
+            places.run(&mut runner, &["judged", "others", "book", "browser", "flow"]);
+            places.run(&mut runner, &["python", "versions", "jax", "torch", "races", "last"]);
+            if !tools.complete() {
+                runner.skip("feature sets", &format!("cannot build all of them: missing {}", tools.missing()));
+            }
         }),
     }
     println!("\n{}", steps::free_space(root));
@@ -90,81 +80,23 @@ pub fn test(root: &Path, tier: Tier, only: Option<&str>) -> Result<()> {
     runner.finish()
 }
 
-/// What both tiers run once the tests are built.
-fn quick(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier, is_built: bool) {
-    if is_built {
-        tests(runner, root, tools, tier);
-    } else {
-        runner.skip(TESTS_STEP, "they do not build");
+/// What both tiers run.
+fn quick(runner: &mut Runner, places: &mut Places<'_>, root: &Path, tools: Tools, tier: Tier) {
+    if runner.wants(TESTS) {
+        // Compiled apart from running, so that the times tell building from testing.
+        match places.programs(runner) {
+            Ok(()) => tests(runner, root, tools, tier),
+            Err(reason) => runner.skip(TESTS, &reason),
+        }
     }
-    whole_runs::quick(runner, root, tools);
+    places.run(runner, &["quick"]);
 }
 
-/// What only the full tier has, behind its whole runs.
-fn rest(runner: &mut Runner, root: &Path, tools: Tools) {
-    readers::run(runner, root, tools);
-    metrics::run(runner, root, tools);
-    book::run(runner, root, tools);
-    browser::run(runner, root, tools);
-    whole_flow(runner, root, tools);
-    python::run(runner, root, python::Wheel::ForTests);
-    c_interface::run(runner, root);
-    record_bench(runner, root);
-    races::run(runner, root);
-    dependencies(runner, root);
-}
-
-/// What needs no compiler.
-fn text(runner: &mut Runner, root: &Path) {
-    runner.command("format", Count::Step, SHORT, &mut cargo(root, &["fmt", "--all", "--check"]));
-    runner.check("tidy", || tidy::tidy(root));
-    runner.command("codegen", Count::Step, BUILD, &mut codegen(root, true));
-}
-
-/// What writes the generated files, or with `check` compares them with their sources.
-pub fn codegen(root: &Path, check: bool) -> Command {
-    let mut command = cargo(root, &["run", "--quiet", "--locked", "--package", "codegen", "--"]);
-    command.args(check.then_some("--check"));
-    command
-}
-
-/// Runs both sets of packages and features through clippy, and builds the documentation of the
-/// larger set.
-fn checks(runner: &mut Runner, root: &Path, tools: Tools) {
-    // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its
-    // own: features only add. What a binary says that lacks MPI is a unit test of the command in
-    // every set.
-    let clippy = ["clippy", "--all-targets"];
-    let deny: &[&str] = &["--", "-D", "warnings"];
-    runner.command("clippy", Count::Step, LINT, &mut lint(root, &plain(root, &clippy), deny));
-    runner.command("clippy with features", Count::Step, LINT, &mut lint(root, &everything(root, tools, &clippy), deny));
-    runner.command("docs", Count::Step, LINT, &mut lint(root, &everything(root, tools, &["doc", "--no-deps"]), &[]));
-    if !tools.complete() {
-        runner.skip("feature sets", &format!("cannot build all of them: missing {}", tools.missing()));
-    }
-}
-
-/// A call of cargo that runs beside the tests: at a low priority, and in a folder of its own,
-/// because cargo locks the one it builds in.
-fn lint(root: &Path, cargo: &Command, flags: &[&str]) -> Command {
-    let mut command = Command::new("nice");
-    command.args(["-n", "10"]).arg(cargo.get_program()).args(cargo.get_args()).args(flags).current_dir(root);
-    command.env("CARGO_TARGET_DIR", steps::target(root).join("lints")).env("RUSTDOCFLAGS", "-Dwarnings");
-    command
-}
-
-/// Compiled apart from running, so that the times tell building from testing. False where tests are
-/// wanted and do not build.
-fn build_tests(runner: &mut Runner, root: &Path, tools: Tools) -> bool {
-    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    !runner.wants(TESTS_STEP) || runner.prerequisite("build tests", Count::Step, BUILD, &mut build)
-}
-
-/// Every test once, in the larger set; those that take long only in the full tier.
+/// Every test once, in the larger set of features; those that take long only in the full tier.
 fn tests(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier) {
-    let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
+    let mut test = Command::new("cargo");
     // Also of tests that pass: what they leave out they say there.
-    test.args(["--", "--show-output"]);
+    test.arg("test").args(selection(tools)).args(["--no-fail-fast", "--", "--show-output"]).current_dir(root);
     if tier == Tier::All {
         test.arg("--include-ignored");
     }
@@ -173,59 +105,18 @@ fn tests(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier) {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         test.env("RUST_TEST_THREADS", (TESTS_PER_CORE * cores).min(TESTS_MAX).to_string());
     }
-    runner.command(TESTS_STEP, Count::Tests, TESTS, &mut test);
+    let _ = runner.command(TESTS, Count::Tests, TESTS_LIMIT, &mut test);
 }
 
-/// A traced JAX job of four ranks, aligned by a run beside it, against the truth: the short form of
-/// `cargo xtask flow`.
-fn whole_flow(runner: &mut Runner, root: &Path, tools: Tools) {
-    if !runner.wants(FLOW) {
-        return;
-    }
-    runner.command("flow of a traced job, tests of its judgement", Count::Step, SHORT, &mut flow::tests(root));
-    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    if !runner.prerequisite("build programs for the flow", Count::Step, BUILD, &mut build) {
-        return runner.skip(FLOW, "the programs do not build");
-    }
-    match flow::with_jax(root) {
-        Ok(python) => {
-            let mut short = flow::short(root, &python, &root.join("target/debug/probe_sync"));
-            runner.command(FLOW, Count::Figures, FLOW_LIMIT, &mut short);
-        }
-        Err(reason) => runner.skip(FLOW, &reason),
+/// Fetches the largest of what later steps need, while others compile. It never fails: each step
+/// finds its own tools in place, or says why it does not.
+fn fetch(root: &Path, tools: Tools) {
+    for name in ["TORCH", "JAX", "CHECKERS"].into_iter().chain(tools.mpi().then_some("ULFM")) {
+        let _ = tools::venv(root, name);
     }
 }
 
-/// The bench of the recorder, a few passes and without the other recorders, so that it does not
-/// rot.
-fn record_bench(runner: &mut Runner, root: &Path) {
-    let arguments = ["run", "--locked", "--manifest-path", "bench/record/Cargo.toml", "--no-default-features"];
-    let mut command = cargo(root, &arguments);
-    command.args(["--", "--short"]).env("CARGO_TARGET_DIR", steps::target(root).join("bench-record"));
-    runner.command("bench, recorder", Count::Figures, BUILD, &mut command);
-}
-
-/// Licences, versions and sources of the dependencies, and where the network allows it the
-/// advisories about them.
-fn dependencies(runner: &mut Runner, root: &Path) {
-    if steps::answer("cargo", &["deny", "--version"]).is_none() {
-        runner.skip("cargo deny", "cargo-deny is not installed; `cargo install --locked cargo-deny`");
-        return;
-    }
-    let quiet = ["check", "--hide-inclusion-graph"];
-    let mut command = cargo(root, &["deny", "--locked"]);
-    runner.command("cargo deny", Count::Step, SHORT, command.args(quiet).args(["bans", "licenses", "sources"]));
-    if steps::answer("cargo", &["deny", "fetch", "db"]).is_none() {
-        runner.skip("cargo deny, advisories", "the advisory database cannot be fetched here");
-        return;
-    }
-    let mut command = cargo(root, &["deny", "--locked"]);
-    runner.command("cargo deny, advisories", Count::Step, SHORT, command.args(quiet).arg("advisories"));
-}
-
-const TESTS_STEP: &str = "tests";
-
-const FLOW: &str = "flow of a traced job";
+const TESTS: &str = "tests";
 
 /// Tests at once for each core.
 const TESTS_PER_CORE: usize = 3;
@@ -233,10 +124,5 @@ const TESTS_PER_CORE: usize = 3;
 /// Each may have several ranks, which want to run when a packet comes.
 const TESTS_MAX: usize = 16;
 
-const SHORT: Duration = Duration::from_secs(120);
-
-/// Half a minute on a quiet machine.
-const FLOW_LIMIT: Duration = Duration::from_secs(600);
-
-/// In the background of everything else, from a cold cache.
-const LINT: Duration = Duration::from_secs(1800);
+/// All tests take six minutes on two quiet cores.
+const TESTS_LIMIT: Duration = Duration::from_secs(3600);

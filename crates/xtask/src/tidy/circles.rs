@@ -1,87 +1,188 @@
-//! Detects cycles between the files of one crate, in which a file depends on itself through others.
+//! Circles among the files of one crate: files that need each other, directly or through others.
 //!
-//! It is a rule of `cargo xtask tidy`, over the arrows of [`super::modules`]. An arrow a → b lies
-//! on a cycle if b reaches a. For every such arrow a breadth-first search finds the shortest way
-//! back, and each cycle is reported once; a crate without reports therefore has no cycle among the
-//! visible arrows. It does not list longer cycles made of arrows already reported, or follow names
-//! through `*` imports or macros.
+//! An arrow from one file to another means that the first names an item that the second defines.
+//! Names are followed through re-exports to the defining file. A declaration `mod child;` is not an
+//! arrow, and neither is `pub use child::Item` in a parent that does not use the item itself,
+//! because a table of contents depends on nothing. Types are not known: a method is found through
+//! the name of its type, which some `use` must import.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 
-use super::modules::{Arrow, Crate};
-use super::places::is_crate_root;
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
 
-/// Complaints about all circles of the workspace; `sources` holds the texts of all Rust files by
-/// name.
-pub fn check(sources: &BTreeMap<String, String>) -> Vec<String> {
-    let roots = sources.keys().filter(|name| is_crate_root(name));
-    roots.flat_map(|root| complaints(&Crate::new(root, sources))).collect()
+use super::names::{Import, Names, Path};
+
+/// Returns a complaint for each circle of the crate whose root is that file; `sources` holds
+/// what each Rust file names.
+pub fn check(root: &str, sources: &BTreeMap<String, Names>) -> Vec<String> {
+    Crate::new(root, sources).complaints()
 }
 
-/// One complaint per circle: its files in order, and for each the line that needs the next.
-fn complaints(of: &Crate) -> Vec<String> {
-    let mut first = BTreeMap::<(usize, usize), Arrow>::new();
-    for arrow in of.arrows() {
-        first.entry((arrow.from, arrow.to)).or_insert(arrow);
-    }
-    let mut circles = BTreeSet::new();
-    for &(from, to) in first.keys() {
-        circles.extend(way(&first, of.len(), to, from).map(|files| rotated(files, of)));
-    }
-    circles.iter().map(|files| complaint(files, &first, of)).collect()
+/// The modules of one crate by path, `crate` first, and what each file names.
+#[derive(Default)]
+struct Crate<'a> {
+    modules: BTreeMap<String, Module<'a>>,
+    /// Paths of several words, each with its module.
+    paths: Vec<(String, &'a Path)>,
+    /// Every word outside `use` declarations, with its file.
+    words: HashSet<(&'a str, &'a str)>,
 }
 
-/// The shortest way from one file to another, both included.
-fn way(arrows: &BTreeMap<(usize, usize), Arrow>, files: usize, from: usize, to: usize) -> Option<Vec<usize>> {
-    let mut came_from = vec![None; files];
-    let mut open = VecDeque::from([from]);
-    while let Some(file) = open.pop_front() {
-        if file == to {
-            let back = std::iter::successors(Some(to), |file| if *file == from { None } else { came_from[*file] });
-            let mut files: Vec<usize> = back.collect();
-            files.reverse();
-            return Some(files);
-        }
-        for (_, next) in arrows.range((file, 0)..(file + 1, 0)).map(|(pair, _)| *pair) {
-            if next != from && came_from[next].is_none() {
-                came_from[next] = Some(file);
-                open.push_back(next);
+struct Module<'a> {
+    file: &'a str,
+    imports: Vec<&'a Import>,
+}
+
+/// Where a path leads.
+#[derive(Debug, PartialEq, Eq)]
+enum Target {
+    Module(String),
+    /// An item that this module defines.
+    Item(String),
+}
+
+/// By the two files: the line in the first, and the item's path as written there.
+type Arrows<'a> = BTreeMap<(&'a str, &'a str), (usize, String)>;
+
+impl<'a> Crate<'a> {
+    /// Follows the `mod` declarations from the file `root`.
+    fn new(root: &'a str, sources: &'a BTreeMap<String, Names>) -> Self {
+        let mut made = Self::default();
+        let mut open = vec![(root, ROOT.to_owned())];
+        while let Some((file, module)) = open.pop() {
+            let names = &sources[file];
+            let whole = |relative: &str| format!("{module}{relative}");
+            for relative in &names.modules {
+                made.modules.entry(whole(relative)).or_insert(Module { file, imports: Vec::new() });
+            }
+            for import in &names.imports {
+                made.modules.entry(whole(&import.module)).and_modify(|module| module.imports.push(import));
+            }
+            made.words.extend(names.paths.iter().flat_map(|path| &path.words).map(|word| (file, word.as_str())));
+            let long = names.paths.iter().filter(|path| path.words.len() > 1);
+            made.paths.extend(long.map(|path| (whole(&path.module), path)));
+            for (parent, child) in &names.declared {
+                let stem = format!("{}{}/{child}", folder_of_children(file), parent.replace("::", "/"));
+                let candidates = [format!("{stem}.rs"), format!("{stem}/mod.rs")];
+                let found = candidates.iter().find_map(|name| sources.get_key_value(name));
+                open.extend(found.map(|(file, _)| (file.as_str(), whole(&format!("{parent}::{child}")))));
             }
         }
+        made
     }
-    None
+
+    fn complaints(&self) -> Vec<String> {
+        let arrows = self.arrows();
+        let graph: DiGraphMap<&str, ()> = arrows.keys().copied().collect();
+        let circles = tarjan_scc(&graph).into_iter().filter(|files| files.len() > 1);
+        let complaint = |files: Vec<&str>| {
+            let inside = arrows.iter().filter(|((from, to), _)| files.contains(from) && files.contains(to));
+            let short = |file: &'a str| file.split_once("/src/").map_or(file, |(_, below)| below);
+            let steps =
+                inside.map(|((from, to), (line, item))| format!("{}:{line} → {} ({item})", short(from), short(to)));
+            let first = files.iter().min().expect("more than one");
+            format!("{first}:1: circle of files: {}", steps.collect::<Vec<_>>().join(", "))
+        };
+        circles.map(complaint).collect()
+    }
+
+    /// The first arrow between any two files.
+    fn arrows(&self) -> Arrows<'a> {
+        let mut found = Arrows::new();
+        let mut add = |from: &str, target: Option<Target>, line: usize, path: &[String]| {
+            let (Target::Module(to) | Target::Item(to)) = target?;
+            let files = (self.modules[from].file, self.modules[&to].file);
+            if files.0 != files.1 {
+                found.entry(files).or_insert_with(|| (line, path.join("::")));
+            }
+            Some(())
+        };
+        for (name, module) in &self.modules {
+            for import in &module.imports {
+                add(name, self.target_of_import(name, import), import.line, &import.path);
+            }
+        }
+        for (module, path) in &self.paths {
+            let target = self.resolve(module, &path.words, true, DEPTH_MAX).and_then(|target| match target {
+                // Code names no modules: this is an item of the same name, and the parent defines
+                // it.
+                Target::Module(module) => parent(&module).map(|parent| Target::Item(parent.to_owned())),
+                item @ Target::Item(_) => Some(item),
+            });
+            add(module, target, path.line, &path.words);
+        }
+        found
+    }
+
+    fn target_of_import(&self, module: &str, import: &Import) -> Option<Target> {
+        let file = self.modules[module].file;
+        let target = self.resolve(module, &import.path, true, DEPTH_MAX)?;
+        let (Target::Module(module) | Target::Item(module)) = &target;
+        if matches!(target, Target::Module(_)) && import.name != "*" {
+            // Only a name for a module; the paths that begin with it are arrows.
+            return None;
+        }
+        let of_children = std::iter::successors(parent(module), |module| parent(module));
+        let is_contents = import.public && of_children.into_iter().any(|above| self.modules[above].file == file);
+        (!is_contents || self.words.contains(&(file, import.name.as_str()))).then_some(target)
+    }
+
+    /// Where `path`, written in `module`, leads; `None` for what other crates define. `relative` is
+    /// true for the path's first word, which may also be the name of another crate.
+    fn resolve(&self, module: &str, path: &[String], relative: bool, depth: usize) -> Option<Target> {
+        let Some((word, rest)) = path.split_first() else { return Some(Target::Module(module.to_owned())) };
+        let depth = depth.checked_sub(1)?;
+        match word.as_str() {
+            "self" => return self.resolve(module, rest, false, depth),
+            "super" => return self.resolve(parent(module)?, rest, false, depth),
+            "crate" => return self.resolve(ROOT, rest, false, depth),
+            _ => {}
+        }
+        let imports = &self.modules[module].imports;
+        let imported = || {
+            let import = imports.iter().find(|import| import.name == *word && import.path != path)?;
+            let whole: Vec<String> = import.path.iter().chain(rest).cloned().collect();
+            self.resolve(module, &whole, true, depth)
+        };
+        let child = format!("{module}::{word}");
+        let has_child = self.modules.contains_key(&child);
+        // A function may have its module's name; alone, the name means the function.
+        let item = if rest.is_empty() || !has_child { imported() } else { None };
+        match item {
+            Some(Target::Item(module)) => Some(Target::Item(module)),
+            _ if has_child => self.resolve(&child, rest, false, depth),
+            Some(module) => Some(module),
+            // Imported, but from another crate.
+            None if imports.iter().any(|import| import.name == *word) => None,
+            None => (!relative).then(|| Target::Item(module.to_owned())),
+        }
+    }
 }
 
-/// The same circle, from the file whose name comes first.
-fn rotated(mut files: Vec<usize>, of: &Crate) -> Vec<usize> {
-    let first = (0..files.len()).min_by_key(|at| of.file(files[*at])).unwrap_or(0);
-    files.rotate_left(first);
-    files
+fn parent(module: &str) -> Option<&str> {
+    module.rsplit_once("::").map(|(parent, _)| parent)
 }
 
-fn complaint(files: &[usize], arrows: &BTreeMap<(usize, usize), Arrow>, of: &Crate) -> String {
-    let steps = files.iter().zip(files.iter().cycle().skip(1)).filter_map(|(&from, &to)| {
-        let arrow = arrows.get(&(from, to))?;
-        Some((arrow.line, format!("{}:{} → {} ({})", short(of, from), arrow.line, short(of, to), arrow.item)))
-    });
-    let steps: Vec<(usize, String)> = steps.collect();
-    let line = steps.first().map_or(1, |(line, _)| *line);
-    let told: Vec<&str> = steps.iter().map(|(_, told)| told.as_str()).collect();
-    format!("{}:{line}: circle of files: {}", of.file(files[0]), told.join(", "))
+/// Where the files of a file's child modules are.
+fn folder_of_children(file: &str) -> &str {
+    let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+    if ["lib.rs", "main.rs", "mod.rs"].contains(&name) { folder } else { file.trim_end_matches(".rs") }
 }
 
-/// The file's path below `src/`.
-fn short(of: &Crate, file: usize) -> &str {
-    of.file(file).split_once("/src/").map_or(of.file(file), |(_, below)| below)
-}
+const ROOT: &str = "crate";
+
+/// More re-exports of re-exports than anybody writes; also ends a `use` that names itself.
+const DEPTH_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
     /// The circles of a crate of these files below `crates/a/src/`, as the steps that a complaint
     /// tells.
     fn check(files: &[(&str, &str)], expected: &[&str]) {
-        let named = files.iter().map(|(name, text)| (format!("crates/a/src/{name}"), (*text).to_owned()));
-        let found = super::check(&named.collect());
+        let named =
+            files.iter().map(|(name, text)| (format!("crates/a/src/{name}"), super::Names::new(text).expect("tokens")));
+        let found = super::check("crates/a/src/lib.rs", &named.collect());
         let told = found.iter().map(|complaint| complaint.split_once("files: ").map_or("", |(_, told)| told));
         assert_eq!(told.collect::<Vec<_>>(), expected, "{files:?}");
     }

@@ -1,4 +1,4 @@
-//! The allowed imports between crates, checked against the manifests.
+//! The allowed imports between crates, checked against `cargo metadata`.
 //!
 //! Data flows one way through the program, so a crate may depend only on crates of earlier stages;
 //! the table below is that order, and a new crate needs a line in it. In addition, pure crates may
@@ -6,207 +6,102 @@
 //! drive a crate from a later stage.
 
 use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context, Result};
-use toml::{Table, Value};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
-/// Complaints about all manifests of the workspace.
+/// Returns complaints about all manifests of the workspace.
 ///
 /// # Errors
-/// A manifest cannot be read or parsed.
+/// `cargo metadata` fails.
 pub fn check(root: &Path) -> Result<Vec<String>> {
-    let mut complaints = Vec::new();
-    for manifest in manifests(root)? {
-        let name = format!("{manifest}/Cargo.toml");
-        let text = std::fs::read_to_string(root.join(&name)).with_context(|| format!("reading {name}"))?;
-        complaints.extend(complaints_about(&name, &text)?);
-    }
-    Ok(complaints)
+    let mut cargo = Command::new("cargo");
+    cargo.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root);
+    let output = cargo.output().context("starting cargo")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    Ok(packages.iter().flat_map(complaints_about).collect())
 }
 
-/// The folders of all packages: the members of the root manifest, `crates/*` spelled out.
-fn manifests(root: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(root.join("Cargo.toml")).context("reading Cargo.toml")?;
-    let table: Table = text.parse().context("parsing Cargo.toml")?;
-    let members = table["workspace"]["members"].as_array().context("Cargo.toml: workspace.members is not a list")?;
-    let mut found = Vec::new();
-    for member in members.iter().filter_map(Value::as_str) {
-        let Some(parent) = member.strip_suffix("/*") else {
-            found.push(member.to_owned());
-            continue;
-        };
-        let entries = std::fs::read_dir(root.join(parent)).with_context(|| format!("reading {parent}"))?;
-        for entry in entries {
-            let entry = entry?;
-            if entry.path().join("Cargo.toml").is_file() {
-                found.push(format!("{parent}/{}", entry.file_name().to_string_lossy()));
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn complaints_about(name: &str, text: &str) -> Result<Vec<String>> {
-    let table: Table = text.parse().with_context(|| format!("parsing {name}"))?;
-    let package = table["package"]["name"].as_str().with_context(|| format!("{name}: no package.name"))?;
-    let Some((_, allowed)) = MAY_IMPORT.iter().find(|(known, _)| *known == package) else {
-        return Ok(vec![format!("{name}: {package} has no place in the order of crates (xtask's tidy/imports.rs)")]);
+fn complaints_about(package: &Value) -> Vec<String> {
+    let name = short(package["name"].as_str().unwrap_or_default());
+    let Some((_, allowed)) = MAY_IMPORT.iter().find(|(known, _)| *known == name) else {
+        return vec![format!("{name} has no place in the order of crates (xtask's tidy/imports.rs)")];
     };
-    let mut complaints = Vec::new();
-    for dependency in dependencies(&table) {
-        let ours = MAY_IMPORT.iter().any(|(known, _)| *known == dependency);
-        if ours && !allowed.contains(&dependency.as_str()) && *allowed != ALL {
-            complaints.push(format!("{name}: {package} imports {dependency}, which is a later stage"));
+    let dependencies = package["dependencies"].as_array().into_iter().flatten();
+    let of_program = dependencies.filter(|dependency| dependency["kind"] != "dev");
+    let complaint = |dependency: &Value| {
+        let full = dependency["name"].as_str().unwrap_or_default();
+        let imported = short(full);
+        if dependency["path"].is_string() {
+            let is_allowed = *allowed == ALL || allowed.split(' ').any(|allowed| allowed == imported);
+            (!is_allowed).then(|| format!("{name} imports {full}, which is a later stage"))
+        } else {
+            let is_harmless = !PURE.contains(&name) || HARMLESS.split(' ').any(|known| known == full);
+            (!is_harmless).then(|| format!("{name} is pure and imports {full}"))
         }
-        if !ours && PURE.contains(&package) && !HARMLESS.contains(&dependency.as_str()) {
-            complaints.push(format!("{name}: {package} is pure and imports {dependency}"));
-        }
-    }
-    Ok(complaints)
+    };
+    of_program.filter_map(complaint).collect()
 }
 
-/// Names under [dependencies] and [build-dependencies], with those of all targets.
-fn dependencies(manifest: &Table) -> Vec<String> {
-    let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
-    let tables = targets.filter_map(|(_, target)| target.as_table()).chain([manifest]);
-    let kinds = tables.flat_map(|table| [table.get("dependencies"), table.get("build-dependencies")]);
-    let names = kinds.flatten().filter_map(Value::as_table).flat_map(Table::keys);
-    names.cloned().collect()
+/// The name that the table has.
+fn short(package: &str) -> &str {
+    package.strip_prefix(PREFIX).unwrap_or(package)
 }
 
-/// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 30] = [
-    ("probe-sync-time", &[]),
-    ("probe-sync-files", &[]),
-    ("probe-sync-probe", &["probe-sync-time"]),
-    ("probe-sync-lines", &["probe-sync-time"]),
-    ("probe-sync-estimate", &["probe-sync-time", "probe-sync-lines"]),
-    ("probe-sync-sim", &["probe-sync-time", "probe-sync-lines", "probe-sync-probe", "probe-sync-estimate"]),
-    ("probe-sync-sys", &["probe-sync-time"]),
-    ("probe-sync-global-clock", &["probe-sync-time"]),
-    (
-        "probe-sync-record",
-        &[
-            "probe-sync-time",
-            "probe-sync-files",
-            "probe-sync-sys",
-            "probe-sync-estimate",
-            "probe-sync-rocpd",
-            "probe-sync-formats",
-            "probe-sync-writers",
-            "probe-sync-alignment",
-        ],
-    ),
-    ("probe-sync-collective", &["probe-sync-time", "probe-sync-files", "probe-sync-sys"]),
-    ("probe-sync-mpi", &["probe-sync-time", "probe-sync-collective"]),
-    (
-        "probe-sync",
-        &[
-            "probe-sync-time",
-            "probe-sync-files",
-            "probe-sync-probe",
-            "probe-sync-lines",
-            "probe-sync-estimate",
-            "probe-sync-lateness",
-            "probe-sync-global-clock",
-            "probe-sync-sys",
-            "probe-sync-record",
-            "probe-sync-collective",
-            "probe-sync-mpi",
-        ],
-    ),
-    ("probe-sync-rocpd", &["probe-sync-time", "probe-sync-files"]),
-    ("probe-sync-otf2", &[]),
-    ("probe-sync-hang", &[]),
-    ("probe-sync-lateness", &[]),
-    ("probe-sync-formats", &["probe-sync-time", "probe-sync-files", "probe-sync-lines", "probe-sync-rocpd"]),
-    ("probe-sync-writers", &["probe-sync-files", "probe-sync-estimate", "probe-sync-formats", "probe-sync-otf2"]),
-    (
-        "probe-sync-alignment",
-        &[
-            "probe-sync-time",
-            "probe-sync-files",
-            "probe-sync-lines",
-            "probe-sync-estimate",
-            "probe-sync-formats",
-            "probe-sync-writers",
-            "probe-sync-otf2",
-        ],
-    ),
-    (
-        "probe-sync-analysis",
-        &[
-            "probe-sync-files",
-            "probe-sync-lines",
-            "probe-sync-estimate",
-            "probe-sync-sys",
-            "probe-sync-formats",
-            "probe-sync-alignment",
-            "probe-sync-lateness",
-            "probe-sync-rocpd",
-        ],
-    ),
-    (
-        "probe-sync-page",
-        &[
-            "probe-sync-time",
-            "probe-sync-files",
-            "probe-sync-lines",
-            "probe-sync-estimate",
-            "probe-sync-formats",
-            "probe-sync",
-            "probe-sync-alignment",
-            "probe-sync-analysis",
-        ],
-    ),
-    ("probe-sync-cli", ALL),
-    ("probe-sync-capi", ALL),
-    ("probe-sync-python", ALL),
-    ("probe-sync-fuzz", ALL),
-    (
-        "probe-sync-mpi-tests",
-        &["probe-sync-time", "probe-sync-sys", "probe-sync-collective", "probe-sync-mpi", "probe-sync"],
-    ),
-    ("probe-sync-mpi-launcher", &["probe-sync"]),
-    ("probe-sync-testbed", &[]),
-    ("codegen", &[]),
-    ("xtask", &[]),
+const PREFIX: &str = "probe-sync-";
+
+/// Every package of ours and what it may import of ours, without [`PREFIX`].
+const MAY_IMPORT: [(&str, &str); 30] = [
+    ("time", ""),
+    ("files", ""),
+    ("probe", "time"),
+    ("lines", "time"),
+    ("estimate", "time lines"),
+    ("sim", "time lines probe estimate"),
+    ("sys", "time"),
+    ("global-clock", "time"),
+    ("record", "time files sys estimate rocpd formats writers alignment"),
+    ("collective", "time files sys"),
+    ("mpi", "time collective"),
+    ("probe-sync", "time files probe lines estimate lateness global-clock sys record collective mpi"),
+    ("rocpd", "time files"),
+    ("otf2", ""),
+    ("hang", ""),
+    ("lateness", ""),
+    ("formats", "time files lines rocpd"),
+    ("writers", "files estimate formats otf2"),
+    ("alignment", "time files lines estimate formats writers otf2"),
+    ("analysis", "files lines estimate sys formats alignment lateness rocpd"),
+    ("page", "time files lines estimate formats probe-sync alignment analysis"),
+    ("cli", ALL),
+    ("capi", ALL),
+    ("python", ALL),
+    ("fuzz", ALL),
+    ("mpi-tests", "time sys collective mpi probe-sync"),
+    ("mpi-launcher", "probe-sync"),
+    ("testbed", ""),
+    ("codegen", ""),
+    ("xtask", ""),
 ];
 
 /// A front end imports whatever it needs.
-const ALL: &[&str] = &["*"];
+const ALL: &str = "*";
 
-const PURE: [&str; 7] = [
-    "probe-sync-time",
-    "probe-sync-lines",
-    "probe-sync-global-clock",
-    "probe-sync-probe",
-    "probe-sync-estimate",
-    "probe-sync-sim",
-    "probe-sync-lateness",
-];
+/// Crates that get time and bytes as arguments and touch nothing.
+pub const PURE: [&str; 7] = ["time", "lines", "global-clock", "probe", "estimate", "sim", "lateness"];
 
 /// External crates that read no clock and do no input or output in the features that we use.
-const HARMLESS: [&str; 10] = [
-    "serde",
-    "schemars",
-    "thiserror",
-    "toml",
-    "nalgebra",
-    "nalgebra-sparse",
-    "rand",
-    "rand_chacha",
-    "smallvec",
-    "blake3",
-];
+const HARMLESS: &str = "serde schemars thiserror toml nalgebra nalgebra-sparse rand rand_chacha smallvec blake3";
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::{Value, json};
 
-    fn check(manifest: &str, expected: &[&str]) {
-        let complaints = complaints_about("a/Cargo.toml", manifest).expect("valid TOML");
+    fn check(package: &str, dependencies: &[Value], expected: &[&str]) {
+        let complaints = super::complaints_about(&json!({ "name": package, "dependencies": dependencies }));
         assert_eq!(complaints.len(), expected.len(), "{complaints:?}");
         for (complaint, part) in complaints.iter().zip(expected) {
             assert!(complaint.contains(part), "{complaint} lacks {part}");
@@ -215,17 +110,21 @@ mod tests {
 
     #[test]
     fn imports_run_one_way() {
-        let probe = "[package]\nname = \"probe-sync-probe\"\n[dependencies]\n";
-        check(&format!("{probe}probe-sync-time = \"1\"\nserde = \"1\"\n"), &[]);
-        check(&format!("{probe}probe-sync-estimate = \"1\"\n"), &["imports probe-sync-estimate"]);
-        check(&format!("{probe}tokio = \"1\"\n"), &["is pure and imports tokio"]);
-        check(&format!("{probe}[dev-dependencies]\nprobe-sync-sim = \"1\"\nproptest = \"1\"\n"), &[]);
-        check(&format!("{probe}[target.'cfg(unix)'.dependencies]\nlibc = \"1\"\n"), &["imports libc"]);
-        check("[package]\nname = \"probe-sync-cli\"\n[dependencies]\nprobe-sync = \"1\"\n", &[]);
+        let path = |name: &str| name.starts_with("probe-sync").then_some("/a");
+        let needs = |name: &str| json!({ "name": name, "kind": null, "path": path(name) });
+        let tests_need = |name: &str| json!({ "name": name, "kind": "dev" });
+        check("probe-sync-probe", &[needs("probe-sync-time"), needs("serde")], &[]);
+        check("probe-sync-probe", &[needs("probe-sync-estimate")], &["imports probe-sync-estimate"]);
+        check("probe-sync-probe", &[needs("tokio"), needs("libc")], &["is pure and imports tokio", "imports libc"]);
+        check("probe-sync-probe", &[needs("mpi")], &["is pure and imports mpi"]);
+        check("probe-sync-probe", &[tests_need("probe-sync-sim"), tests_need("proptest")], &[]);
+        check("probe-sync-cli", &[needs("probe-sync")], &[]);
         check(
-            "[package]\nname = \"probe-sync-sys\"\n[dependencies]\ntokio = \"1\"\nprobe-sync = \"1\"\n",
-            &["later stage"],
+            "probe-sync-sys",
+            &[needs("tokio"), needs("probe-sync")],
+            &["imports probe-sync, which is a later stage"],
         );
-        check("[package]\nname = \"unknown\"\n", &["no place"]);
+        check("xtask", &[json!({ "name": "probe-sync-time", "kind": "build", "path": "/a" })], &["later stage"]);
+        check("unknown", &[], &["no place"]);
     }
 }
