@@ -27,7 +27,7 @@ pub enum Error {
     },
 }
 
-/// For a track that alignment adds to a merged file.
+/// Converts the error of a track that alignment adds to a merged file.
 impl From<Error> for probe_sync_alignment::Error {
     fn from(error: Error) -> Self {
         match error {

@@ -198,7 +198,7 @@ pub struct StatusArgs {
     /// Show all nodes, in numerical order, instead of the ten least certain
     #[arg(long)]
     pub all: bool,
-    /// Update every second until the run ends
+    /// Update every second until the run ends, or for half a minute after its process is gone
     #[arg(long)]
     pub watch: bool,
     /// Print JSON; with --watch, one object per line

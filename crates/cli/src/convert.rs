@@ -67,7 +67,8 @@ fn settings(arguments: &ConvertArgs) -> ConvertSettings {
 fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Result<Vec<CsvFile>> {
     let request = request(&arguments.input, &[])?;
     let own_clocks = settings.as_they_are;
-    let query = Query::open(&request, &QuerySettings { own_clocks, window: settings.window.clone(), timeout: None })?;
+    let window = settings.window.clone();
+    let query = Query::open(&request, &QuerySettings { own_clocks, window, ..QuerySettings::default() })?;
     for warning in &query.warnings {
         tracing::warn!("{warning}");
     }

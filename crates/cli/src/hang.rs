@@ -40,9 +40,10 @@ pub struct HangArgs {
 /// # Errors
 /// Names a file that cannot be read; [`Unjudged`] if no cause can be named.
 pub fn run(arguments: &HangArgs) -> anyhow::Result<()> {
-    let files = files(&arguments.dumps)?;
-    let (job, notes) = read(&files)?;
-    let verdict = job.judge(&clocks(arguments, &job)?).with_stacks(&stacks(&arguments.dumps));
+    let files = Files::list(&arguments.dumps)?;
+    let (job, mut notes) = read(&files.dumps)?;
+    let stacks = files.read_stacks(&mut notes);
+    let verdict = job.judge(&clocks(arguments, &job)?).with_stacks(&stacks);
     match arguments.json {
         true => output::json(&verdict)?,
         false => tell(&verdict, &notes)?,
@@ -64,59 +65,72 @@ fn tell(verdict: &Verdict, notes: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lists the files, each with its rank.
-fn files(given: &[PathBuf]) -> anyhow::Result<BTreeMap<u32, PathBuf>> {
-    let mut files: BTreeMap<u32, PathBuf> = BTreeMap::new();
-    let mut add = |rank, path: PathBuf| match files.insert(rank, path.clone()) {
-        None => Ok(()),
-        Some(other) => Err(anyhow::anyhow!(
-            "the names {} and {} are both for rank {rank}; give one of them",
-            other.display(),
-            path.display()
-        )
-        .context(Usage)),
-    };
-    for path in given {
-        if !path.is_dir() {
-            let rank = rank_of(path).ok_or_else(|| {
-                anyhow::anyhow!("{}: the file name does not end with a rank, as in trace_12", path.display())
-                    .context(Usage)
-            })?;
-            add(rank, path.clone())?;
-            continue;
-        }
-        let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
-        for entry in entries {
-            let entry = entry.with_context(|| format!("cannot read {}", path.display()))?;
-            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-            if let (true, Some(rank)) = (is_file, rank_of(&entry.path())) {
-                add(rank, entry.path())?;
-            }
-        }
-    }
-    anyhow::ensure!(!files.is_empty(), "no file name ends with a rank, as in trace_12");
-    Ok(files)
+/// The files that were given, each with its rank.
+#[derive(Default)]
+struct Files {
+    dumps: BTreeMap<u32, PathBuf>,
+    stacks: BTreeMap<u32, PathBuf>,
 }
 
-/// Reads the stacks in the folders: files named like dumps, with the ending `.stack` or `.txt`. A
-/// file without a stack is ignored.
-fn stacks(given: &[PathBuf]) -> BTreeMap<u32, Stack> {
-    let entries = given.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten();
-    let of_entry = |entry: std::fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
-        let stem = [".stack", ".txt"].iter().find_map(|ending| name.strip_suffix(ending))?;
-        let rank = rank_of(Path::new(stem))?;
-        let file = open_regular(&entry.path()).ok()?;
-        let mut bytes = Vec::new();
-        file.take(STACK_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-        Some((rank, Stack::read(&String::from_utf8_lossy(&bytes))?))
-    };
-    entries.filter_map(of_entry).collect()
+impl Files {
+    /// Lists the files, and those of folders whose names end with a rank.
+    fn list(given: &[PathBuf]) -> anyhow::Result<Self> {
+        let mut files = Self::default();
+        for path in given {
+            if !path.is_dir() {
+                if !files.add(path)? {
+                    let problem = "the file name does not end with a rank, as in trace_12";
+                    return Err(anyhow::anyhow!("{}: {problem}", path.display()).context(Usage));
+                }
+                continue;
+            }
+            let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+            for entry in entries {
+                let entry = entry.with_context(|| format!("cannot read {}", path.display()))?;
+                if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                    files.add(&entry.path())?;
+                }
+            }
+        }
+        anyhow::ensure!(!files.dumps.is_empty(), "no file name ends with a rank, as in trace_12");
+        Ok(files)
+    }
+
+    /// Adds a file; returns false if its name does not end with a rank.
+    fn add(&mut self, path: &Path) -> anyhow::Result<bool> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let stack = STACKS.iter().find_map(|ending| name.strip_suffix(ending));
+        let Some(rank) = rank_of(stack.unwrap_or(name)) else { return Ok(false) };
+        let files = if stack.is_some() { &mut self.stacks } else { &mut self.dumps };
+        match files.insert(rank, path.to_owned()) {
+            None => Ok(true),
+            Some(other) => Err(anyhow::anyhow!(
+                "the names {} and {} are both for rank {rank}; give one of them",
+                other.display(),
+                path.display()
+            )
+            .context(Usage)),
+        }
+    }
+
+    /// Reads the stacks. A file without a stack is left out with a note.
+    fn read_stacks(&self, notes: &mut Vec<String>) -> BTreeMap<u32, Stack> {
+        let mut stacks = BTreeMap::new();
+        for (rank, path) in &self.stacks {
+            let mut bytes = Vec::new();
+            let read = open_regular(path).and_then(|file| file.take(STACK_BYTES_MAX).read_to_end(&mut bytes));
+            match (read, Stack::read(&String::from_utf8_lossy(&bytes))) {
+                (Ok(_), Some(stack)) => drop(stacks.insert(*rank, stack)),
+                (Ok(_), None) => notes.push(format!("{}: contains no stack", path.display())),
+                (Err(error), _) => notes.push(format!("{}: {error}", path.display())),
+            }
+        }
+        stacks
+    }
 }
 
 /// Returns the last number of a file's name without its ending.
-fn rank_of(path: &Path) -> Option<u32> {
-    let name = path.file_name()?.to_str()?;
+fn rank_of(name: &str) -> Option<u32> {
     let stem = [".json", ".pickle", ".pkl"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
     let digits = stem.len() - stem.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
     stem[stem.len() - digits..].parse().ok()
@@ -193,5 +207,7 @@ fn clocks(arguments: &HangArgs, job: &Job) -> anyhow::Result<Clocks> {
 const SIGMAS: f64 = 5.0;
 
 const NOTES_SHOWN: usize = 3;
+/// Endings of files that contain stacks.
+const STACKS: [&str; 2] = [".stack", ".txt"];
 /// Longest text of a stack that is read.
 const STACK_BYTES_MAX: u64 = 4 << 20;

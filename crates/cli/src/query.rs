@@ -29,6 +29,7 @@ pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
         own_clocks: arguments.as_they_are.no_correction,
         window: arguments.window.window(),
         timeout: arguments.timeout.map(probe_sync_time::Duration::to_std),
+        ..QuerySettings::default()
     };
     let query = Query::open(&request, &settings)?;
     for note in &query.notes {

@@ -3,10 +3,11 @@
 //! `main` ends with a [`Status`]; `--help` and docs/reference/commands.md take the meanings from
 //! here. A library error is a failure unless it reports an invalid command line or configuration.
 
-use probe_sync_alignment::Error as AlignmentError;
-use probe_sync_analysis::Error as AnalysisError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
+
+use probe_sync_alignment::Error as AlignmentError;
+use probe_sync_analysis::Error as AnalysisError;
 
 use crate::output::Usage;
 

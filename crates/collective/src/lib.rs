@@ -81,6 +81,12 @@ impl Deadline {
         Self { at: self.at + more, grace: self.grace + more, interrupt: self.interrupt.clone() }
     }
 
+    /// Returns a deadline that is later than this one by `more`, unless interrupted.
+    #[must_use]
+    pub fn postponed(&self, more: Duration) -> Self {
+        Self { at: self.at + more, ..self.clone() }
+    }
+
     /// Returns a deadline at most `limit` from now, and no later than this one.
     #[must_use]
     pub(crate) fn within(&self, limit: Duration) -> Self {

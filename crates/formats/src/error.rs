@@ -1,4 +1,4 @@
-//! The single error type of this crate: what failed, in which file, at which byte, for which node.
+//! The single error type of this crate: what failed, in which file, at which byte.
 //!
 //! The command line prints it as one line. It does not carry notes on survivable problems, which
 //! are part of the results (`TraceFacts::notes` and the stages' own statistics).

@@ -4,7 +4,7 @@
 //! [`Job::judge`] returns a [`Verdict`]: the ranks that caused the stop, why, and how certain that
 //! is. Ranks that wait only because others wait are never named. Where the dumps leave several
 //! ranks, times decide if [`Clocks`] allow it; otherwise the verdict says which ranks cannot be
-//! told apart.
+//! told apart. [`Stack::read`] reads where a rank's program is, for [`Verdict::with_stacks`].
 //!
 //! # Examples
 //! Rank 0 waits in an all-reduce that rank 1 never enqueued.

@@ -22,21 +22,20 @@ impl Stack {
     pub fn read(text: &str) -> Option<Self> {
         let mut threads: Vec<Thread> = Vec::new();
         for line in text.lines().take(LINES_MAX) {
-            if let Some(frame) = frame(line) {
-                if threads.is_empty() {
-                    threads.push(Thread::default());
-                }
-                threads.last_mut()?.frames.push(frame);
-            } else if is_header(line) {
-                let last_call_is_last = line.contains("most recent call last");
-                threads.push(Thread { is_main: is_main(line), last_call_is_last, frames: Vec::new() });
+            let thread = threads.last_mut();
+            if let Some(thread) = Thread::of_header(line) {
+                threads.push(thread);
+            } else if let Some(thread) = thread
+                && let Some(frame) = frame(line, thread.writer)
+            {
+                thread.frames.push(frame);
             }
         }
         threads.retain(|thread| !thread.frames.is_empty());
         // faulthandler names no thread; it writes the main thread last.
         let place = threads.iter().position(|thread| thread.is_main).or(threads.len().checked_sub(1))?;
         let mut thread = threads.swap_remove(place);
-        if thread.last_call_is_last {
+        if thread.writer == Writer::Traceback {
             thread.frames.reverse();
         }
         thread.frames.truncate(FRAMES_MAX);
@@ -44,31 +43,44 @@ impl Stack {
     }
 }
 
-#[derive(Default)]
 struct Thread {
     is_main: bool,
-    last_call_is_last: bool,
+    writer: Writer,
     frames: Vec<String>,
 }
 
-/// Returns true for the line above a thread's frames.
-fn is_header(line: &str) -> bool {
-    line.contains("(most recent call ") || line.starts_with("Thread ") || line.starts_with("Current thread ")
+/// The program that wrote a stack.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Writer {
+    Faulthandler,
+    Traceback,
+    PySpy,
 }
 
-fn is_main(line: &str) -> bool {
-    line.contains("MainThread") || line.contains("main thread")
+impl Thread {
+    /// Parses the line above a thread's frames; lines of source text are indented.
+    fn of_header(line: &str) -> Option<Self> {
+        let writer = match line {
+            _ if line.starts_with(' ') => return None,
+            _ if line.contains("(most recent call last)") => Writer::Traceback,
+            _ if line.contains("(most recent call first)") => Writer::Faulthandler,
+            _ if line.starts_with("Thread ") => Writer::PySpy,
+            _ => return None,
+        };
+        Some(Self { is_main: line.contains("MainThread"), writer, frames: Vec::new() })
+    }
 }
 
-/// Parses `  File "/job/data.py", line 31, in load` (or without the second comma), or py-spy's
-/// `    load (data.py:31)`.
-fn frame(line: &str) -> Option<String> {
+/// Parses `  File "/job/data.py", line 31, in load` (faulthandler: without the second comma), or
+/// py-spy's `    load (data.py:31)`.
+fn frame(line: &str, writer: Writer) -> Option<String> {
     let line = line.strip_prefix(' ')?.trim();
-    let Some(rest) = line.strip_prefix("File \"") else {
+    if writer == Writer::PySpy {
         let (function, place) = line.strip_suffix(')')?.rsplit_once(" (")?;
         let (file, number) = place.rsplit_once(':')?;
         return written(function, file, number);
-    };
+    }
+    let rest = line.strip_prefix("File \"")?;
     let (file, rest) = rest.split_once("\", line ")?;
     let (number, function) = rest.split_once(" in ")?;
     written(function, file, number.trim_end_matches(','))
@@ -105,6 +117,9 @@ mod tests {
         let traceback = "MainThread (most recent call last):\n  File \"a.py\", line 60, in <module>\n    stuck()\n  \
             File \"a.py\", line 31, in stuck\n    pass\nwatch (most recent call last):\n  File \"w.py\", line 9, in watch\n";
         check(traceback, Some(&["stuck (a.py:31)", "<module> (a.py:60)"]));
+        let source = "MainThread (most recent call last):\n  File \"a.py\", line 31, in outer\n    \
+            log(\"Traceback (most recent call last):\")\n  File \"b.py\", line 9, in inner\n    foo(x, (lambda:3)\n";
+        check(source, Some(&["inner (b.py:9)", "outer (a.py:31)"]));
         let py_spy = "Process 7: python a.py\nPython v3.11 (/usr/bin/python)\n\nThread 8 (idle): \"watch\"\n    wait (threading.py:1)\n\
             Thread 7 (active): \"MainThread\"\n    stuck (a.py:31)\n    <module> (a.py:60)\n";
         check(py_spy, Some(&["stuck (a.py:31)", "<module> (a.py:60)"]));

@@ -149,8 +149,8 @@ impl Verdict {
     #[must_use]
     pub fn with_stacks(mut self, stacks: &BTreeMap<u32, Stack>) -> Self {
         let ranks: BTreeSet<u32> = self.causes.iter().flat_map(|cause| &cause.ranks).copied().collect();
-        let of_rank = |rank: u32| Some(RankStack { rank, frames: stacks.get(&rank)?.frames.clone() });
-        self.stacks = ranks.into_iter().filter_map(of_rank).collect();
+        let known = ranks.into_iter().filter_map(|rank| Some((rank, stacks.get(&rank)?)));
+        self.stacks = known.map(|(rank, stack)| RankStack { rank, frames: stack.frames.clone() }).collect();
         self
     }
 
@@ -179,6 +179,9 @@ impl Verdict {
         }
         for stack in self.stacks.iter().take(CAUSES_SHOWN) {
             let _ = writeln!(text, "stack        rank {}: {stack}", stack.rank);
+        }
+        if self.stacks.len() > CAUSES_SHOWN {
+            let _ = writeln!(text, "             and {} more (--json lists all)", self.stacks.len() - CAUSES_SHOWN);
         }
         if !self.waiting.is_empty() {
             let ranks: Vec<u32> = self.waiting.iter().map(|waiting| waiting.rank).collect();

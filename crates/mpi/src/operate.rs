@@ -138,7 +138,7 @@ impl MpiCollective {
         // Each turn that does not return has lost another rank.
         for _turn in 0..self.size {
             // A rank that hangs may use up the time of one agreement, not that of the next.
-            let limit = deadline.extended(begun.elapsed());
+            let limit = deadline.postponed(begun.elapsed());
             let Some(survival) = &mut self.survival else {
                 return Err(self.unusable("continuing without lost ranks"));
             };

@@ -97,7 +97,8 @@ impl Failure {
         Self { kind: Kind::Join, text: error.to_string() }
     }
 
-    /// Converts an error of `align`, `merge`, `check`, `stragglers` or of reading offsets.
+    /// Converts an error of `align`, `merge`, `check`, `stragglers`, `convert`, `query` or of reading
+    /// offsets.
     pub fn of_traces(error: impl Into<probe_sync_analysis::Error>) -> Self {
         use probe_sync_alignment::Error as AlignmentError;
         use probe_sync_analysis::Error;
@@ -179,7 +180,28 @@ impl From<Failure> for PyErr {
 
 #[cfg(test)]
 mod tests {
-    use super::with_keywords;
+    use probe_sync_alignment::Error as AlignmentError;
+    use probe_sync_analysis::Error as AnalysisError;
+    use probe_sync_formats::Error as TraceError;
+
+    use super::{Failure, Kind, with_keywords};
+
+    #[test]
+    fn errors_of_traces_have_their_kinds() {
+        let check = |error: AnalysisError, kind: Kind| assert_eq!(Failure::of_traces(error).kind, kind);
+        let problem = || "p".to_owned();
+        let missing =
+            |kind: std::io::ErrorKind| TraceError::Io { path: "t".into(), action: "open", source: kind.into() };
+        check(AnalysisError::Request { problem: problem() }, Kind::Config);
+        check(AnalysisError::Query { problem: problem() }, Kind::Config);
+        check(TraceError::Request { problem: problem() }.into(), Kind::Config);
+        check(AlignmentError::Request { problem: problem() }.into(), Kind::Config);
+        check(AlignmentError::Nodes { problem: problem() }.into(), Kind::Refused);
+        check(AlignmentError::Line { path: "o".into(), line: 1, problem: problem() }.into(), Kind::Damaged);
+        check(AlignmentError::from(TraceError::malformed("t".as_ref(), 0, "p")).into(), Kind::Damaged);
+        check(missing(std::io::ErrorKind::NotFound).into(), Kind::Missing);
+        check(AlignmentError::from(missing(std::io::ErrorKind::PermissionDenied)).into(), Kind::File);
+    }
 
     #[test]
     fn flags_become_keywords_and_other_dashes_stay() {

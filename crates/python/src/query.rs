@@ -1,10 +1,11 @@
 //! Rows of a query over databases, in batches of columns.
 //!
-//! The query runs on its own thread, at most two batches ahead of the reader; it ends when the rows
-//! are dropped. `probe_sync/traces.py` turns batches into tuples and tables.
+//! The query runs on its own thread, at most two batches ahead of the reader; it is cancelled when
+//! the rows are dropped. `probe_sync/traces.py` turns batches into tuples and tables.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use numpy::IntoPyArray as _;
@@ -33,22 +34,26 @@ pub fn query(
         own_clocks: no_correction,
         window: window(&span)?,
         timeout: duration("timeout", timeout)?.map(probe_sync_time::Duration::to_std),
+        ..QuerySettings::default()
     };
+    let cancel = Cancel(Arc::clone(&settings.cancelled));
     let request = asked.request(Vec::new())?;
     let (sender, receiver) = sync_channel(AHEAD);
     let body = move || {
         let mut sink = Batches { sender, begun: None, columns: Vec::new(), rows: 0 };
-        if let Err(error) = sink.run(&request, &settings, &sql) {
-            // If the rows were dropped, nobody waits for the reason.
-            let _dropped = sink.sender.send(Message::Failed(Failure::of_traces(error)));
-        }
+        let last = match sink.run(&request, &settings, &sql) {
+            Ok(()) => Message::Ended,
+            Err(error) => Message::Failed(Failure::of_traces(error)),
+        };
+        // If the rows were dropped, the receiver has gone.
+        let _dropped = sink.sender.send(last);
     };
     std::thread::Builder::new().name("probe_sync".into()).stack_size(STACK).spawn(body)?;
     let receiver = Mutex::new(receiver);
     match next(py, &receiver)? {
-        Some(Message::Begun(begun)) => Ok(Rows { begun, receiver }),
-        Some(Message::Failed(failure)) => Err(failure.into()),
-        _ => Err(Failure::config("the query ended without a result").into()),
+        Message::Begun(begun) => Ok(Rows { begun, receiver, has_ended: AtomicBool::new(false), _cancel: cancel }),
+        Message::Failed(failure) => Err(failure.into()),
+        Message::Batch(_) | Message::Ended => Err(panicked().into()),
     }
 }
 
@@ -58,6 +63,18 @@ pub fn query(
 pub struct Rows {
     begun: Begun,
     receiver: Mutex<Receiver<Message>>,
+    has_ended: AtomicBool,
+    _cancel: Cancel,
+}
+
+/// Cancels the statement when it is dropped.
+#[derive(Debug)]
+struct Cancel(Arc<AtomicBool>);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[pymethods]
@@ -84,12 +101,18 @@ impl Rows {
 
     /// Returns the columns of the next rows; None at the end.
     fn next_batch<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+        if self.has_ended.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         match next(py, &self.receiver)? {
-            Some(Message::Batch(columns)) => {
+            Message::Batch(columns) => {
                 columns.into_iter().map(|column| column.into_python(py)).collect::<PyResult<Vec<_>>>().map(Some)
             }
-            Some(Message::Failed(failure)) => Err(failure.into()),
-            _ => Ok(None),
+            Message::Begun(_) => Err(panicked().into()),
+            last => {
+                self.has_ended.store(true, Ordering::Relaxed);
+                if let Message::Failed(failure) = last { Err(failure.into()) } else { Ok(None) }
+            }
         }
     }
 }
@@ -108,17 +131,22 @@ enum Message {
     Begun(Begun),
     Batch(Vec<Column>),
     Failed(Failure),
+    Ended,
 }
 
-/// Waits for the next message, with Python's signal handlers in between; `None` at the end.
-fn next(py: Python<'_>, receiver: &Mutex<Receiver<Message>>) -> PyResult<Option<Message>> {
+fn panicked() -> Failure {
+    Failure::failed("the query panicked: please report this with the statement")
+}
+
+/// Waits for the next message, with Python's signal handlers in between.
+fn next(py: Python<'_>, receiver: &Mutex<Receiver<Message>>) -> PyResult<Message> {
     loop {
         let received =
             py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNALS_EVERY));
         match received {
-            Ok(message) => return Ok(Some(message)),
+            Ok(message) => return Ok(message),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => return Err(panicked().into()),
         }
     }
 }

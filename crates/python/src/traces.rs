@@ -252,9 +252,6 @@ pub fn convert(
         }
     }
     let csv = formats.iter().any(|format| format == CSV).then_some((output, name));
-    if outputs.is_empty() && csv.is_none() {
-        return Err(Failure::config(format!("formats is empty; give {FORMATS}")).into());
-    }
     let request = asked.request(outputs.iter().map(|output| output.path.clone()).collect())?;
     let told: Result<String, Failure> = waiting::run(py, None, move |_| converted(&request, &outputs, &settings, csv))?;
     Ok(told?)
@@ -266,32 +263,45 @@ fn converted(
     settings: &ConvertSettings,
     csv: Option<(PathBuf, String)>,
 ) -> Result<String, Failure> {
-    let calibrated = calibrate(request)?;
-    let (mut traces, mut files, mut window_ns, mut collective_flows) = (Vec::new(), Vec::new(), None, None);
+    let (mut files, mut own) = (Vec::new(), json!({"traces": [], "window_ns": null, "collective_flows": null}));
+    let mut calibrated = None;
     if !outputs.is_empty() {
-        let report = probe_sync_alignment::convert(&calibrated, outputs, settings).map_err(Failure::of_traces)?;
-        traces.extend(report.traces.iter().map(|trace| json!({"path": trace.path, "stats": trace.alignment})));
+        let calibrated = calibrated.insert(calibrate(request)?);
+        let report = probe_sync_alignment::convert(calibrated, outputs, settings).map_err(Failure::of_traces)?;
+        let traces = report.traces.iter().map(|trace| json!({"path": trace.path, "stats": trace.alignment}));
         files.extend(report.outputs.iter().map(|written| {
             let found = &written.report;
             let rows = found.slices + found.instants + found.flow_ends;
             json!({"path": written.path, "rows": rows, "bytes": found.bytes, "notes": written.notes()})
         }));
-        (window_ns, collective_flows) = (report.window_ns, report.collective_flows);
+        let traces: Vec<Value> = traces.collect();
+        let flows = &report.collective_flows;
+        own = json!({"traces": traces, "window_ns": report.window_ns, "collective_flows": flows});
     }
-    if let Some((folder, name)) = csv {
-        let (own_clocks, window) = (settings.as_they_are, settings.window.clone());
-        let query = Query::open(request, &QuerySettings { own_clocks, window, timeout: None });
-        let settings = CsvSettings { agent_index: settings.agent_index, ..CsvSettings::default() };
-        let written = query.and_then(|query| query.write_csv(&folder, &name, &settings)).map_err(Failure::of_traces)?;
-        let none = Vec::<String>::new();
-        files.extend(
-            written.iter().map(|file| json!({"path": file.path, "rows": file.rows, "bytes": null, "notes": none})),
-        );
+    let query = csv.as_ref().map(|csv| write_csv(request, settings, csv, &mut files)).transpose()?;
+    own["files"] = Value::Array(files);
+    match (&calibrated, &query) {
+        (Some(calibrated), _) => Ok(result(calibrated, &own, false)),
+        (None, Some(query)) => Ok(result(query.calibrated(), &own, false)),
+        (None, None) => Err(Failure::config(format!("formats is empty; give {FORMATS}"))),
     }
-    let own = json!({
-        "traces": traces, "files": files, "window_ns": window_ns, "collective_flows": collective_flows,
-    });
-    Ok(result(&calibrated, &own, false))
+}
+
+/// Writes databases as CSV files, and adds these to `files`.
+fn write_csv(
+    request: &Request,
+    settings: &ConvertSettings,
+    (folder, name): &(PathBuf, String),
+    files: &mut Vec<Value>,
+) -> Result<Query, Failure> {
+    let (own_clocks, window) = (settings.as_they_are, settings.window.clone());
+    let query = Query::open(request, &QuerySettings { own_clocks, window, ..QuerySettings::default() });
+    let query = query.map_err(Failure::of_traces)?;
+    let csv = CsvSettings { agent_index: settings.agent_index, ..CsvSettings::default() };
+    for file in query.write_csv(folder, name, &csv).map_err(Failure::of_traces)? {
+        files.push(json!({"path": file.path, "rows": file.rows, "bytes": null, "notes": []}));
+    }
+    Ok(query)
 }
 
 /// Recomputes a run from its recording; returns the result as JSON.

@@ -223,6 +223,15 @@ class Recorded(Folder):
                 for name in files:
                     self.assertEqual((ours / name).read_bytes(), (theirs / name).read_bytes(), name)
 
+    def test_csv_as_the_command_line(self):
+        traces = sorted(data("rocpd/b_4node_offset_drift").glob("node*.db"))
+        ours, theirs = self.folder / "ours", self.folder / "theirs"
+        done = probe_sync.convert(traces, output_dir=ours, formats="csv", clocks=probe_sync.FROM_COLLECTIVES)
+        status, _ = cli("convert", "--input", *traces, "--from-collectives", "-d", theirs, "-o", "out", "-f", "csv")
+        self.assertEqual(status, 0)
+        self.same(ours, theirs)
+        self.assertEqual({os.path.basename(file.path) for file in done.files}, {path.name for path in theirs.iterdir()})
+
     def test_query_as_the_command_line(self):
         traces = sorted(data("rocpd/b_4node_offset_drift").glob("node*.db"))
         sql = "SELECT rank, name, start, end - start AS length, NULL AS absent, 0.5 AS half FROM regions ORDER BY start, rank"
@@ -256,6 +265,12 @@ class Recorded(Folder):
             time.sleep(0.01)
         self.assertLessEqual(len(os.listdir("/proc/self/task")), before)
         never = endless.replace("SELECT i FROM", "SELECT sum(i) FROM")
+        with self.assertRaises(KeyboardInterrupt):
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            probe_sync.query(never, traces, no_correction=True)
+        while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertLessEqual(len(os.listdir("/proc/self/task")), before, "an interrupted query ends")
         with self.assertRaisesRegex(probe_sync.ConfigError, "aborted after 200ms"):
             probe_sync.query(never, traces, timeout="200ms", no_correction=True)
 
@@ -374,6 +389,10 @@ class Made(Folder):
         ):
             with self.subTest(text), self.assertRaisesRegex(probe_sync.ConfigError, text):
                 call()
+
+    def test_an_unknown_keyword_is_named_with_its_function(self):
+        with self.assertRaisesRegex(TypeError, r"align\(\) got an unexpected keyword argument 'run_dir'; give clocks=Run"):
+            probe_sync.align(self.traces, run_dir="run", output="x.json")
 
     def test_whose_the_traces_are_is_not_guessed(self):
         with self.assertRaisesRegex(probe_sync.RefusedTrace, "Give nodes"):

@@ -22,10 +22,12 @@ mod tables;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use probe_sync_alignment::Error as AlignmentError;
 use probe_sync_alignment::folders::{self, Wanted};
 use probe_sync_alignment::one_clock::{self, Otherwise};
 use probe_sync_alignment::window::resolve;
@@ -45,7 +47,7 @@ pub use csv_tables::CsvSettings;
 pub use pool::OPEN_MAX;
 
 /// Settings of queries.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct QuerySettings {
     /// Leave times on the clocks of their nodes, whatever is known about them.
     pub own_clocks: bool,
@@ -53,6 +55,8 @@ pub struct QuerySettings {
     pub window: Window,
     /// Longest duration of a statement; `None`: unlimited.
     pub timeout: Option<Duration>,
+    /// Set from another thread to abort the statement.
+    pub cancelled: Arc<AtomicBool>,
 }
 
 /// Databases open for queries.
@@ -152,7 +156,9 @@ impl Query {
         }
         let calibrated = calibrate(&request)?;
         let apart = match expect_one_clock(&calibrated, settings) {
-            Err(Error::Request { problem }) if settings.window == Window::default() => Some(problem.into()),
+            Err(Error::Alignment(AlignmentError::Request { problem })) if settings.window == Window::default() => {
+                Some(problem.into())
+            }
             known => known.map(|()| None)?,
         };
         let timeline = calibrated.timeline.clone();
@@ -181,12 +187,12 @@ impl Query {
             }
             views.iter().try_for_each(|view| make_view(&connection, view))?;
             connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, CELL_MAX)?;
-            let asked_until = Arc::clone(&until);
-            let is_late = move || {
+            let (asked_until, cancelled) = (Arc::clone(&until), Arc::clone(&settings.cancelled));
+            let is_over = move || {
                 let until = *asked_until.lock().unwrap_or_else(PoisonError::into_inner);
-                until.is_some_and(|until| Instant::now() >= until)
+                cancelled.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until)
             };
-            connection.progress_handler(STEPS, Some(is_late))?;
+            connection.progress_handler(STEPS, Some(is_over))?;
             // Of all connections of the process: a statement may ask for more than the machine has.
             connection.execute_batch(&format!("PRAGMA hard_heap_limit = {MEMORY_MAX}"))?;
             rights::reading_only(&mut connection)?;
@@ -240,6 +246,11 @@ impl Query {
         }
         // What is written by a log at rest is read without a lock.
         self.pool.expect_unchanged()
+    }
+
+    /// The databases and their clocks.
+    pub fn calibrated(&self) -> &Calibrated {
+        &self.calibrated
     }
 
     /// Number of databases queried, and the most that were open at once so far: never more than

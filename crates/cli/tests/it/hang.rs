@@ -70,10 +70,15 @@ fn the_stack_of_a_guilty_rank_is_shown() {
         write(&format!("rank_{rank}.stack"), &stack);
     }
     write("notes_3.txt", "not a stack");
+    let files: Vec<String> =
+        ["rank_0", "rank_1", "rank_1.stack"].map(|name| text(&folder.path().join(name)).to_owned()).to_vec();
+    let told = output(probe_sync(&["hang", &files[0], &files[1], &files[2]]));
+    assert!(told.status.success() && String::from_utf8_lossy(&told.stdout).contains("in stuck"), "single files");
     let told = output(probe_sync(&["hang", text(folder.path())]));
     let lines = String::from_utf8(told.stdout.clone()).expect("text");
     assert!(told.status.success() && lines.contains("stack        rank 1: in stuck (train.py:1)\n"), "{lines}");
     assert!(!lines.contains("rank 0: in"), "only guilty ranks: {lines}");
+    assert!(lines.contains("notes_3.txt: contains no stack"), "{lines}");
 }
 
 #[test]

@@ -201,8 +201,7 @@ impl<'a> Reader<'a> {
     fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Decimal) -> bool {
         let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return false };
         let Some(marker) = Marker::of(name, self.options.markers.as_ref()) else { return false };
-        let is_copy = || words::category(&bytes[event.spans.cat.clone()]) == b"gpu_user_annotation";
-        if !matches!(marker, Marker::Rank(..)) && (is_end(bytes, event) || is_copy()) {
+        if !matches!(marker, Marker::Rank(..)) && (is_end(bytes, event) || is_copy(bytes, event)) {
             return false;
         }
         let unit_ps = 10_i128.pow(6_u32.saturating_sub(start.fraction));
@@ -298,6 +297,11 @@ impl<'a> Reader<'a> {
         }
         TraceFacts { collectives, steps, groups: self.groups, notes: self.notes, ..facts }
     }
+}
+
+/// Returns true if the event is the copy of an annotation on a GPU's timeline.
+fn is_copy(bytes: &[u8], event: &Event<'_>) -> bool {
+    words::category(&bytes[event.spans.cat.clone()]) == b"gpu_user_annotation"
 }
 
 /// Returns true if the event is the end of a span whose beginning is an event of its own.

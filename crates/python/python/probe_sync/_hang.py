@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pathlib
+import pickle
 import sys
 import threading
 import traceback
@@ -19,45 +20,58 @@ if TYPE_CHECKING:
 class Dumper:
     """Writes this rank's files into `folder` when an operation has waited for a rank for `after_s` seconds, once per hang."""
 
-    def __init__(self, folder: pathlib.Path, after_s: float, distributed: Any) -> None:
-        self._folder, self._after_ns = folder, round(after_s * 1e9)
-        self._distributed = distributed
-        self._has_dumped = False
+    def __init__(self, folder: pathlib.Path, after_s: float, rank: int) -> None:
+        self._after_ns, self._rank, self._folder = round(after_s * 1e9), rank, folder
+        self._dump, self._stack = folder / f"rank_{rank}", folder / f"rank_{rank}.stack"
+        self._is_armed = False
+        self._arm()
 
     def look(self, standing: LateStanding) -> None:
         """Writes the files if the job hangs; a failure to write is a warning."""
-        if not standing.waiting:
-            self._has_dumped = False
         hung = [wait for wait in standing.waiting if wait.waited_ns >= self._after_ns]
-        if not hung or self._has_dumped:
-            return
-        self._has_dumped = True
-        rank = self._distributed.get_rank()
-        try:
-            self._write(rank)
-        except (Error, OSError, RuntimeError) as error:
-            _recorder._tell(f"probe_sync: rank {rank}: cannot write what it does while the job hangs: {error}")
-            return
-        if rank == min(min(wait.waiting, default=rank) for wait in hung):
-            _recorder._tell(f"probe_sync: the job hangs: {hung[0]}; every rank writes what it does to {self._folder}: probe_sync hang {self._folder}")
+        if not hung:
+            self._arm()
+        elif self._is_armed:
+            self._is_armed = False
+            try:
+                self._write()
+            except (Error, OSError, RuntimeError) as error:
+                _recorder._tell(f"probe_sync: rank {self._rank}: cannot write its dump and stacks: {error}")
+            if self._rank == min(min(wait.waiting, default=self._rank) for wait in hung):
+                told = f"probe_sync: the job hangs: {hung[0]}; every rank writes its dump and stacks to {self._folder}"
+                _recorder._tell(f"{told}; run `probe_sync hang {self._folder}`")
 
-    def _write(self, rank: int) -> None:
+    def _arm(self) -> None:
+        """Removes the files of an earlier hang or job, which must not pass for those of the next one."""
+        if not self._is_armed:
+            self._is_armed = True
+            for old in (self._dump, self._stack):
+                old.unlink(missing_ok=True)
+
+    def _write(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         stacks = _stacks()
-        _recorder.write_whole(self._folder / f"rank_{rank}.stack", lambda path: pathlib.Path(path).write_text(stacks, encoding="utf-8"))
-        record = _flight_record(self._distributed.get_backend())
+        _recorder.write_whole(self._stack, lambda path: pathlib.Path(path).write_text(stacks, encoding="utf-8"))
+        record = _flight_record()
         if record is not None:
-            _recorder.write_whole(self._folder / f"rank_{rank}", lambda path: pathlib.Path(path).write_bytes(record))
+            _recorder.write_whole(self._dump, lambda path: pathlib.Path(path).write_bytes(record))
 
 
-def _flight_record(backend: str) -> bytes | None:
-    """Returns the dump of torch's Flight Recorder as torch's own watchdog writes it; None if this torch has none."""
+def _flight_record() -> bytes | None:
+    """Returns the dump of the Flight Recorder that was used last, as torch's own watchdog writes it; None if this torch has none."""
     c10d = importlib.import_module("torch._C._distributed_c10d")
-    if "nccl" in backend and hasattr(c10d, "_dump_nccl_trace"):
-        return bytes(c10d._dump_nccl_trace(includeCollectives=True, includeStackTraces=False, onlyActive=False))
+    dumps = []
     if hasattr(c10d, "_dump_fr_trace"):
-        return bytes(c10d._dump_fr_trace(True, False, False, backend=backend.rpartition(":")[2]))
-    return None
+        dumps.append(bytes(c10d._dump_fr_trace(True, False, False, backend="gloo")))
+    if hasattr(c10d, "_dump_nccl_trace"):
+        dumps.append(bytes(c10d._dump_nccl_trace(includeCollectives=True, includeStackTraces=False, onlyActive=False)))
+    return max(dumps, key=_last_enqueue_ns, default=None)
+
+
+def _last_enqueue_ns(dump: bytes) -> int:
+    # This process wrote it.
+    entries: list[dict[str, Any]] = pickle.loads(dump).get("entries", [])  # noqa: S301
+    return max((entry.get("time_created_ns") or 0 for entry in entries), default=0)
 
 
 def _stacks() -> str:

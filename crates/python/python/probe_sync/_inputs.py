@@ -60,7 +60,16 @@ class TraceKeywords(TypedDict, total=False):
     """True to skip unreadable traces with a warning. Otherwise one unreadable trace is an error."""
 
 
-def request(
+def request(function: str, traces: _settings.Path | Iterable[_settings.Path] | None, keywords: TraceKeywords) -> dict[str, Any]:
+    """Returns the request of a function for the native module; rejects unknown keywords and conflicting arguments."""
+    for name in keywords:
+        if name not in TraceKeywords.__annotations__:
+            hint = "; give clocks=Run(directory), Offsets(file) or FROM_COLLECTIVES" if name in ("run_dir", "offsets", "from_collectives") else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+    return _request(traces, **keywords)
+
+
+def _request(
     traces: _settings.Path | Iterable[_settings.Path] | None,
     *,
     clocks: Clocks | None = None,
@@ -73,7 +82,6 @@ def request(
     timeline: str = "host",
     skip_bad: bool = False,
 ) -> dict[str, Any]:
-    """Returns the request for the native module; rejects conflicting arguments."""
     files, pairs = _settings.paths("traces", traces), _settings.paths("snapshots", snapshots)
     if not (clocks is None or isinstance(clocks, (Run, Offsets, FromCollectives))):
         raise ConfigError(f"clocks={clocks!r}: give Run(directory), Offsets(file) or FROM_COLLECTIVES")
@@ -86,13 +94,15 @@ def request(
     for refused, why in refusals:
         if refused:
             raise ConfigError(why)
+    is_run = isinstance(clocks, Offsets) and os.path.isdir(clocks.path)
+    directory = clocks.path if is_run and isinstance(clocks, Offsets) else clocks.directory if isinstance(clocks, Run) else None
     rate = clocks.max_rate_change if isinstance(clocks, FromCollectives) else None
     return {
         "traces": files,
         "nodes": [int(node) for node in nodes],
         "assume_order": assume_order,
-        "run_dir": os.fspath(clocks.directory) if isinstance(clocks, Run) else None,
-        "offsets": clocks.path if isinstance(clocks, Offsets) else None,
+        "run_dir": None if directory is None else os.fspath(directory),
+        "offsets": clocks.path if isinstance(clocks, Offsets) and not is_run else None,
         "extrapolate": None if extrapolate is None else _settings.time_text(extrapolate),
         "snapshots": pairs,
         "snapshot_markers": snapshot_markers,

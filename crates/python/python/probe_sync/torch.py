@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     # Without torch installed, type checkers treat the base class as Any.
     from torch.profiler import profile as _Profile  # type: ignore[import-not-found, unused-ignore]
 
-    from ._settings import Path, Setting, Time
+    from ._settings import Path, Setting
     from .lateness import LateStanding
     from .launch import Group
     from .results import MergeResult
@@ -217,7 +217,7 @@ def watch(
     *,
     on_late: Callable[[LateStanding], object] | None = None,
     on_hang: Path | None = None,
-    hang_after: Time = 60,
+    hang_after: float | datetime.timedelta = 60,
     group: Group | None = None,
     **settings: Setting,
 ) -> Watch:
@@ -226,7 +226,7 @@ def watch(
     It uses this process's session if there is one; otherwise it starts one, with the `settings` of `probe_sync.start`. `on_late` is called on a thread of its own,
     on every rank, when a rank begins or ceases to be late or to be waited for.
 
-    `on_hang` is a folder. When an operation has waited for a rank for `hang_after` (default: one minute), every rank that still runs writes its Flight Recorder
+    `on_hang` is a folder. When an operation has waited for a rank for `hang_after` seconds, every rank that still runs writes its Flight Recorder
     dump (`rank_N`) and the Python stacks of its threads (`rank_N.stack`) there, once per hang; `probe_sync hang FOLDER` then says which rank stopped the job.
     Choose a shorter time than torch's own timeout, which ends the process.
 
@@ -241,16 +241,15 @@ def watch(
     running = _session.current()
     seconds = _seconds(hang_after)
     session = running or _session.start(group=group or launch.from_torch(), **cast("dict[str, Any]", settings))
-    hang = None if on_hang is None else _hang.Dumper(pathlib.Path(on_hang), seconds, distributed)
+    hang = None if on_hang is None else _hang.Dumper(pathlib.Path(on_hang), seconds, distributed.get_rank())
     return Watch(session, _collectives.Hooks(session.arrive, lambda: list(world.pg_map)), running is None, on_late, hang)
 
 
-def _seconds(time: Time) -> float:
-    if isinstance(time, datetime.timedelta):
-        return time.total_seconds()
-    if isinstance(time, str):
-        raise ConfigError(f"hang_after={time!r}: give seconds or a timedelta")
-    return float(time)
+def _seconds(after: float | datetime.timedelta) -> float:
+    seconds = after.total_seconds() if isinstance(after, datetime.timedelta) else after
+    if not (isinstance(seconds, (int, float)) and 0 < seconds < 1e6):
+        raise ConfigError(f"hang_after={after!r}: give a positive number of seconds, or a timedelta")
+    return float(seconds)
 
 
 class profile(_Profile):  # type: ignore[misc, unused-ignore]  # noqa: N801

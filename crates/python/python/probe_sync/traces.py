@@ -42,7 +42,7 @@ def align(
 
     Raises `RefusedTrace` if the traces do not match the measured clocks, `DamagedTrace`, `FileError`, and `ConfigError` for invalid arguments.
     """
-    asked = _inputs.request(traces, **keywords)
+    asked = _inputs.request("align", traces, keywords)
     told = _json.loads(
         _native.align(
             asked, os.fspath(output), annotate=annotate, embed_snapshots=embed_snapshots, validate=validate, progress=progress
@@ -92,7 +92,7 @@ def merge(
         "max_size": _text(max_size),
         "step_name": step_name,
     }
-    asked = _inputs.request(traces, **keywords)
+    asked = _inputs.request("merge", traces, keywords)
     told = _json.loads(
         _native.merge(
             asked,
@@ -129,7 +129,7 @@ def check(
 
     `report` is a JSON file to write, as with `--json`. A broken edge is a result, not an exception: see `result.verdict.outcome`.
     """
-    asked = _inputs.request(traces, **keywords)
+    asked = _inputs.request("check", traces, keywords)
     told = _json.loads(_native.check(asked, report=None if report is None else os.fspath(report)))
     found = results.verdict(told["verdict"])
     assert found is not None, "check always judges"
@@ -149,7 +149,7 @@ def stragglers(
     `step_name` is a regular expression for events that are steps of the program, with a group for the step number. `json` and `csv` are files to write,
     as with the command line's flags. If there is no collective to analyse, the result has no `instances`.
     """
-    asked = _inputs.request(traces, **keywords)
+    asked = _inputs.request("stragglers", traces, keywords)
     files = {name: None if path is None else os.fspath(path) for name, path in (("json", json), ("csv", csv))}
     return results.stragglers(_json.loads(_native.stragglers(asked, step_name=step_name, **files)))
 
@@ -180,7 +180,7 @@ def convert(
     """
     if no_correction and keywords.get("clocks") is not None:
         raise ConfigError("no_correction excludes clocks: omit one of them")
-    asked = _inputs.request(traces, **keywords)
+    asked = _inputs.request("convert", traces, keywords)
     told = _json.loads(
         _native.convert(
             asked,
@@ -245,11 +245,11 @@ def query(
 
     Tables and views are rocprofv3's, with the columns `host`, `rank` and `file` in front. The rows are an iterator of tuples;
     `Rows.to_pandas()` gives a DataFrame. `no_correction` leaves times on the clocks of their nodes; `start` and `end` select events as in `convert`;
-    `timeout` limits the time of the query.
+    `timeout` limits the time until the last row, including the reader's.
     """
     if no_correction and keywords.get("clocks") is not None:
         raise ConfigError("no_correction excludes clocks: omit one of them")
-    asked = _inputs.request(traces, **keywords)
+    asked = _inputs.request("query", traces, keywords)
     limit = None if timeout is None else _settings.time_text(timeout)
     return Rows(_native.query(sql, asked, no_correction=no_correction, span=(_text(start), _text(end)), timeout=limit))
 

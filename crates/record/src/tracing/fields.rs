@@ -57,6 +57,24 @@ impl Fields {
         }));
     }
 
+    /// Adds others, which replace values of the same fields.
+    pub fn replace(&mut self, others: &Self) {
+        let mut kept = Self::new();
+        for (key, value) in self.values.iter().filter(|(key, _)| !others.values.iter().any(|(other, _)| other == key)) {
+            let value = match value {
+                Kept::Text(range) => {
+                    let from = kept.texts.len();
+                    kept.texts.push_str(self.texts.get(range.clone()).unwrap_or(""));
+                    Kept::Text(from..kept.texts.len())
+                }
+                other => other.clone(),
+            };
+            kept.values.push((*key, value));
+        }
+        kept.append(others);
+        *self = kept;
+    }
+
     /// As arguments.
     pub fn arguments(&self) -> impl Arguments + '_ {
         Listed(self.values.len(), |at: usize| {

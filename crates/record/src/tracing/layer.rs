@@ -38,6 +38,8 @@ pub struct RecordLayer {
     /// Number of spans with state among the registry's extensions; while it is zero, the registry
     /// is not asked.
     kept: AtomicU64,
+    /// Number of these with values that no scope has stated yet.
+    unstated: AtomicU64,
 }
 
 /// Data of a span in the registry's extensions.
@@ -46,7 +48,7 @@ struct Kept {
     /// It has not been entered yet.
     fresh: bool,
     fields: Fields,
-    /// Values recorded since, for the scope that is entered next.
+    /// Last values recorded since, for the scope that is entered next.
     unstated: Fields,
     life: Option<Span>,
     /// Flows that end where it is entered next.
@@ -76,6 +78,7 @@ impl RecordLayer {
             callsites: Box::leak(Box::new(Callsites::of(Kind::User))),
             lives: Lives::default(),
             kept: AtomicU64::new(0),
+            unstated: AtomicU64::new(0),
         }
     }
 
@@ -131,6 +134,11 @@ impl RecordLayer {
         }
     }
 
+    fn take_unstated(&self, kept: &mut Kept) -> Fields {
+        self.unstated.fetch_sub(u64::from(!kept.unstated.is_empty()), Ordering::Relaxed);
+        std::mem::take(&mut kept.unstated)
+    }
+
     /// A span is entered that is not the one this thread has made last.
     #[cold]
     fn enter_again<S: Subscriber + for<'a> LookupSpan<'a>>(&self, id: &Id, context: &Context<'_, S>) -> Option<Scope> {
@@ -143,8 +151,10 @@ impl RecordLayer {
         let mut none = Kept::default();
         let kept = extensions.get_mut::<Kept>();
         let (is_kept, kept) = (kept.is_some(), kept.unwrap_or(&mut none));
-        let (fresh, unstated) = (std::mem::take(&mut kept.fresh), std::mem::take(&mut kept.unstated));
-        kept.fields.append(&unstated);
+        let (fresh, unstated) = (std::mem::take(&mut kept.fresh), self.take_unstated(kept));
+        if fresh || kept.life.is_none() {
+            kept.fields.append(&unstated);
+        }
         if !fresh && self.lives == Lives::Learned {
             callsite.comes_back.store(true, Ordering::Relaxed);
             if kept.life.is_none() {
@@ -212,11 +222,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
         let entered = with_state(|state| {
             let (_, callsite) = state.fresh.take_if(|(fresh, _)| *fresh == number)?;
             // Another thread may have recorded values on it already.
-            if self.kept.load(Ordering::Relaxed) != 0
+            if self.unstated.load(Ordering::Relaxed) != 0
                 && let Some(span) = context.span(id)
                 && let Some(kept) = span.extensions_mut().get_mut::<Kept>()
             {
-                state.fields.append(&std::mem::take(&mut kept.unstated));
+                state.fields.append(&self.take_unstated(kept));
             }
             let scope = match state.fields.is_empty() {
                 true => Scope::enter(&callsite.site),
@@ -250,12 +260,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
         }
         if self.kept.load(Ordering::Relaxed) != 0
             && let Some(span) = context.span(&id)
-            && let Some(kept) = span.extensions_mut().remove::<Kept>()
+            && let Some(mut kept) = span.extensions_mut().remove::<Kept>()
         {
             self.kept.fetch_sub(1, Ordering::Relaxed);
             // No scope is left to state them.
-            if !kept.unstated.is_empty() {
-                event::instant(&self.find(span.metadata()).site, &kept.unstated.arguments());
+            let unstated = self.take_unstated(&mut kept);
+            if !unstated.is_empty() {
+                event::instant(&self.find(span.metadata()).site, &unstated.arguments());
             }
             drop(kept);
         }
@@ -280,7 +291,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
             true
         });
         if stated == Some(false) {
-            self.keep(id, &context, |kept| kept.unstated.append(&fields));
+            self.keep(id, &context, |kept| {
+                self.unstated.fetch_add(u64::from(kept.unstated.is_empty()), Ordering::Relaxed);
+                kept.unstated.replace(&fields);
+            });
         }
     }
 

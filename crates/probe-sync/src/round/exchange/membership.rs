@@ -35,7 +35,7 @@ impl Exchange<'_> {
         self.collective.admission().is_some_and(|admission| admission.admit(rank, verdict))
     }
 
-    /// At the root: admits no rank from now on, as is the case anyway without admission.
+    /// At the root: admits no rank from now on. No effect without admission.
     pub fn end_admission(&mut self) {
         if let Some(admission) = self.collective.admission() {
             admission.end_admission();
@@ -54,7 +54,7 @@ impl Exchange<'_> {
     }
 
     /// After this error: returns true if the master is alive and only this rank's connection broke.
-    /// A master that is silent is not asked, and without admission none is.
+    /// Returns false for a silent master, or without admission.
     pub fn master_is_there(&mut self, error: &Error) -> bool {
         matches!(error, Error::Collective(collective::Error::Lost { .. }))
             && self.collective.admission().is_some_and(|admission| admission.root_is_alive())
