@@ -2,14 +2,16 @@
 //!
 //! It makes the same library calls as the command line. `session` starts a run in parallel with a
 //! training loop and waits for its rounds, `meeting` lets its ranks find each other, and `round` is
-//! a solved round as arrays. `traces` aligns, merges, checks, reports late ranks and solves;
-//! `offsets` converts times; `clock` is the current reference time; `errors` maps each failure to
-//! Python; `waiting` keeps Ctrl-C working. Modules import in one direction: `errors` → `waiting` →
-//! {`clock`, `meeting`, `round`, `offsets`, `traces`} → `session`. The public, typed interface is
-//! Python code in `python/probe_sync`.
+//! a solved round as arrays. `traces` aligns, merges, checks, reports late ranks and solves,
+//! `convert` writes other formats, and `query` reads databases; `offsets` converts times; `clock`
+//! is the current reference time; `errors` maps each failure to Python; `waiting` keeps Ctrl-C
+//! working. Modules import in one direction: `errors` → `waiting` → {`clock`, `meeting`, `round`,
+//! `offsets`, `traces`} → {`session`, `convert`, `query`}. The public, typed interface is Python
+//! code in `python/probe_sync`.
 #![forbid(unsafe_code)]
 
 mod clock;
+mod convert;
 mod errors;
 mod meeting;
 mod offsets;
@@ -27,6 +29,8 @@ mod _native {
     #[pymodule_export]
     use super::clock::{Clock, Marks, Reading};
     #[pymodule_export]
+    use super::convert::convert;
+    #[pymodule_export]
     use super::meeting::{Meeting, agreed_id};
     #[pymodule_export]
     use super::offsets::Offsets;
@@ -37,7 +41,7 @@ mod _native {
     #[pymodule_export]
     use super::session::{Session, start, write_page};
     #[pymodule_export]
-    use super::traces::{align, check, convert, merge, solve, stragglers, write_whole};
+    use super::traces::{align, check, merge, solve, stragglers, write_whole};
     #[pymodule_export]
     use super::waiting::leave;
 
