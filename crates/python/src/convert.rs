@@ -59,7 +59,8 @@ pub fn convert(
     }
     let csv = formats.iter().any(|format| format == CSV).then_some((output, name));
     let request = asked.request(outputs.iter().map(|output| output.path.clone()).collect())?;
-    let told: Result<String, Failure> = waiting::run(py, None, move |_| converted(&request, &outputs, &settings, csv))?;
+    let told: Result<String, Failure> =
+        waiting::run(py, None, move |_| converted(&request, &outputs, &settings, csv.as_ref()))?;
     Ok(told?)
 }
 
@@ -67,7 +68,7 @@ fn converted(
     request: &Request,
     outputs: &[Output],
     settings: &ConvertSettings,
-    csv: Option<(PathBuf, String)>,
+    csv: Option<&(PathBuf, String)>,
 ) -> Result<String, Failure> {
     let (mut files, mut own) = (Vec::new(), json!({"traces": [], "window_ns": null, "collective_flows": null}));
     let mut calibrated = None;
@@ -84,7 +85,7 @@ fn converted(
         let flows = &report.collective_flows;
         own = json!({"traces": traces, "window_ns": report.window_ns, "collective_flows": flows});
     }
-    let query = csv.as_ref().map(|csv| write_csv(request, settings, csv, &mut files)).transpose()?;
+    let query = csv.map(|csv| write_csv(request, settings, csv, &mut files)).transpose()?;
     own["files"] = Value::Array(files);
     match (&calibrated, &query) {
         (Some(calibrated), _) => Ok(result(calibrated, &own, false)),
