@@ -5,6 +5,7 @@ Clocks are wrong by up to 50 ms, so that recorded times would blame another rank
 
 import json
 import pathlib
+import random
 import sys
 import time
 
@@ -38,7 +39,9 @@ def main(folder):
         if end.item():
             break
         values.fill_(1.0)
-        time.sleep(0.02)
+        # On a machine with fewer cores than ranks, equal pauses would make the scheduler's order of
+        # the ranks that of every step, so that one of them were always late.
+        time.sleep(0.02 + 0.002 * random.random())
         since = time.monotonic() - begun
         if rank == 2 and steps % 3 == 0 and SETTLED_S <= since < LATE_S:
             time.sleep(0.01)
