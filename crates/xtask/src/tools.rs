@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result};
 use crate::steps;
 use crate::suite::lines;
 
-/// Finds or makes the virtual environment of that name in `steps.txt`, and returns its folder;
-/// otherwise why there is none, and what to do.
+/// Finds or makes the virtual environment of that name in `steps.txt`, and returns its folder; the
+/// error says why it is missing and what to do.
 pub fn venv(root: &Path, name: &str) -> Result<PathBuf, String> {
     let mut words = lines::meaning("venvs", name).expect("a line of steps.txt").split(' ');
     let below = words.next().unwrap_or_default();

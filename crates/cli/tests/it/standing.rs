@@ -80,7 +80,7 @@ fn a_directory_without_a_run_is_named() {
 }
 
 #[test]
-#[ignore = "35 s: another rank is given half a minute to take over"]
+#[ignore = "long: another rank is given half a minute to take over"]
 fn watching_a_run_whose_process_is_gone_ends() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let out = folder.path().join("out");

@@ -1,23 +1,22 @@
 //! The loss of the root, after which the remaining ranks form a group around another root.
 //!
 //! Ranks that may take the root's place listen from the start ([`Succession::stand_by`]), and all
-//! know them, in their order ([`Succession::set_successors`]). When the root is lost each rank goes
-//! down that line: where it stands itself it hosts, else it joins. A rank at whose port nobody
-//! listens is passed over at once, one that does not answer after half of the time that is left,
-//! and so is one that did not take part last. Who hosts waits for all that took part last; when the
-//! time is over, more than half of them suffice, and fewer are told so and part. Whoever else comes
-//! is refused: the root had gone on without it, and may lead the others still. Then the host says
-//! that the group stands. So of those who were told the same round there cannot be two groups: a
-//! rank is in one at a time, and more than half is in at most one.
+//! ranks know them in their order ([`Succession::set_successors`]). When the root is lost, each
+//! rank tries these successors in turn: it hosts at its own place in the list, and joins the
+//! others. It skips a successor at once if nothing listens at its port or if it did not take part
+//! last, and after half of the remaining time if it does not answer. The host waits for all ranks
+//! that took part last. When the time is over, more than half of them suffice; if there are fewer,
+//! the host tells them so and the attempt ends. The host refuses any other rank: the old root had
+//! continued without it, and may still lead it. At the end the host announces that the group is
+//! formed. A rank is in one group at a time, and at most one group has more than half of the ranks
+//! of a round, so there cannot be two.
 //!
-//! By hand, 5 ranks, line 1, 2, 3. Rank 0 is lost, and rank 1 hangs. Ranks 2, 3 and 4 join rank 1,
-//! in vain; then rank 2 hosts, 3 and 4 join: 3 of 5, and rank 2 is the root. A rank 1 that wakes
-//! hosts alone: 1 of 5.
+//! By hand: 5 ranks with the successors 1, 2, 3. Rank 0 is lost, and rank 1 hangs. Ranks 2, 3 and 4
+//! try rank 1 in vain. Then rank 2 hosts, and 3 and 4 join: 3 of 5, so rank 2 is the root. If rank
+//! 1 wakes, it hosts alone: 1 of 5.
 //!
-//! A rank that is started again comes back to the new root by what its earlier process was told of
-//! the line ([`Tcp::join_or_return`]).
-//!
-//! Rank 0 that is started again comes back as an ordinary rank ([`Tcp::return_as_rank_0`]).
+//! A rank that is started again finds the new root by the successors that its earlier process knew
+//! ([`Tcp::join_or_return`]). Rank 0 returns as an ordinary rank ([`Tcp::return_as_rank_0`]).
 //!
 //! It does not carry files to a new root.
 

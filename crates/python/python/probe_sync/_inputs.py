@@ -94,15 +94,15 @@ def _request(
     for refused, why in refusals:
         if refused:
             raise ConfigError(why)
-    is_run = isinstance(clocks, Offsets) and os.path.isdir(clocks.path)
-    directory = clocks.path if is_run and isinstance(clocks, Offsets) else clocks.directory if isinstance(clocks, Run) else None
+    if isinstance(clocks, Offsets) and os.path.isdir(clocks.path):
+        clocks = Run(clocks.path)
     rate = clocks.max_rate_change if isinstance(clocks, FromCollectives) else None
     return {
         "traces": files,
         "nodes": [int(node) for node in nodes],
         "assume_order": assume_order,
-        "run_dir": None if directory is None else os.fspath(directory),
-        "offsets": clocks.path if isinstance(clocks, Offsets) and not is_run else None,
+        "run_dir": os.fspath(clocks.directory) if isinstance(clocks, Run) else None,
+        "offsets": clocks.path if isinstance(clocks, Offsets) else None,
         "extrapolate": None if extrapolate is None else _settings.time_text(extrapolate),
         "snapshots": pairs,
         "snapshot_markers": snapshot_markers,

@@ -60,7 +60,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Builds all programs and tests, once for all steps; otherwise the reason why there are none.
+    /// Builds all programs and tests, once for all steps; otherwise the reason why they are missing.
     pub fn programs(&mut self, runner: &mut Runner) -> Result<(), String> {
         self.place(runner, "BIN").map(|_| ())
     }
