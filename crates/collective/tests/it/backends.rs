@@ -8,6 +8,9 @@ use probe_sync_collective::{Collective, Deadline, FanOut, InProcess, JobKey, Tcp
 
 const SIZES: [usize; 4] = [1, 2, 3, 8];
 
+/// Nobody listens here. A port that was free a moment ago may be another test's by now.
+pub const NOWHERE: &str = "127.0.0.1:1";
+
 /// Connects `size` ranks over loopback, each in a thread of its own.
 pub fn tcp_group(size: usize) -> Vec<Tcp> {
     tcp_group_with(size, TcpOptions::default())

@@ -9,7 +9,7 @@ use probe_sync_collective::{
     TcpOptions, bind,
 };
 
-use crate::backends::{tcp_group, tcp_group_with};
+use crate::backends::{NOWHERE, tcp_group, tcp_group_with};
 
 type Line = Vec<(Rank, Vec<SocketAddr>)>;
 
@@ -234,11 +234,6 @@ fn errors_after_a_succession_name_the_ranks_by_their_own_numbers() {
     assert!(matches!(error, Error::Dismissed { .. } | Error::Lost { rank: 2, .. }), "{error:?}");
 }
 
-/// An address at which nobody listens.
-fn nowhere() -> String {
-    bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().local_addr().unwrap().to_string()
-}
-
 /// A new process of `rank`, which finds nobody at rank 0's address and knows the line.
 fn join_again(rank: Rank, line: &Line, options: TcpOptions, key: &[u8], seconds: u64) -> Result<Tcp, Error> {
     let (earlier, key) = (was_in(line), JobKey::of(key));
@@ -246,7 +241,7 @@ fn join_again(rank: Rank, line: &Line, options: TcpOptions, key: &[u8], seconds:
         let returned = Tcp::return_as_rank_0(&earlier, 6, key, options, &within(seconds))?;
         return Ok(returned.expect("somebody is there"));
     }
-    Tcp::join_or_return(&[nowhere()], &earlier, rank, 6, key, options, &within(seconds))
+    Tcp::join_or_return(&[NOWHERE.to_owned()], &earlier, rank, 6, key, options, &within(seconds))
 }
 
 /// What a rank knows whose earlier process was told of this line.
@@ -318,7 +313,8 @@ fn a_rank_that_comes_back_while_the_others_meet_anew_is_no_voice() {
             let line = line.clone();
             std::thread::spawn(move || {
                 let (key, options) = (JobKey::of(b"7"), TcpOptions::default());
-                Tcp::join_or_return(&[nowhere()], &was_in(&line), rank, 4, key, options, &within(6)).map(|_| ())
+                Tcp::join_or_return(&[NOWHERE.to_owned()], &was_in(&line), rank, 4, key, options, &within(6))
+                    .map(|_| ())
             })
         })
         .into();
@@ -365,7 +361,7 @@ fn a_new_rank_0_takes_no_rank_of_a_run_that_goes_on_and_the_rank_finds_its_own()
 fn ranks_of_a_run_that_is_over_meet_for_the_next_one() {
     // Where a rank that might have taken over has listened another program does, or nobody.
     let other = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    let line = vec![(1, vec![nowhere().parse().unwrap()]), (2, vec![other.local_addr().unwrap()])];
+    let line = vec![(1, vec![NOWHERE.parse().unwrap()]), (2, vec![other.local_addr().unwrap()])];
     let answers = std::thread::spawn(move || {
         for stream in other.incoming().take(4) {
             let _gone = stream.and_then(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
