@@ -97,7 +97,7 @@ impl Sampler {
             Sampling { tracer, namespace_ns, clock, period, lines, ring, counts: SnapshotCounts::default(), shared };
         let thread = std::thread::Builder::new()
             .name("snapshots".into())
-            .spawn(move || sampling.run(&stopped))
+            .spawn(move || sampling.run(&mut Waiting(&stopped)))
             .map_err(|error| Error::SnapshotThread { reason: format!("cannot start: {error}") })?;
         Ok(Self {
             stop: Some(stop),
@@ -239,6 +239,27 @@ struct Taken {
     lines: StreamState,
 }
 
+/// How time passes for the thread.
+trait Pace {
+    fn now(&mut self) -> Timestamp<Monotonic>;
+
+    /// Waits; returns true as soon as the sampler is stopped.
+    fn stopped_within(&mut self, wait: StdDuration) -> bool;
+}
+
+/// Real time. The sampler is stopped when the sender is dropped.
+struct Waiting<'a>(&'a Receiver<()>);
+
+impl Pace for Waiting<'_> {
+    fn now(&mut self) -> Timestamp<Monotonic> {
+        MonotonicClock.now()
+    }
+
+    fn stopped_within(&mut self, wait: StdDuration) -> bool {
+        !matches!(self.0.recv_timeout(wait), Err(RecvTimeoutError::Timeout))
+    }
+}
+
 /// State of the thread.
 struct Sampling {
     tracer: TracerClock,
@@ -253,19 +274,18 @@ struct Sampling {
 }
 
 impl Sampling {
-    /// Takes pairs until the sender of `stopped` is dropped.
-    fn run(mut self, stopped: &Receiver<()>) -> Result<Taken, Error> {
-        let mut due = MonotonicClock.now();
+    /// Takes pairs until the sampler is stopped.
+    fn run(mut self, pace: &mut impl Pace) -> Result<Taken, Error> {
+        let mut due = pace.now();
         loop {
             self.take()?;
-            let (next, missed) = next_deadline(due, MonotonicClock.now(), self.period);
+            let (next, missed) = next_deadline(due, pace.now(), self.period);
             self.counts.missed_deadline += missed;
             *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
             due = next;
-            let left = (due - MonotonicClock.now()).as_ns().max(0).unsigned_abs();
-            match stopped.recv_timeout(StdDuration::from_nanos(left)) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+            let left = (due - pace.now()).as_ns().max(0).unsigned_abs();
+            if pace.stopped_within(StdDuration::from_nanos(left)) {
+                break;
             }
         }
         // The last pair, so that no event of the run lies beyond the pairs.
@@ -374,6 +394,67 @@ mod tests {
         let dropped: Vec<bool> = (0..5).map(|item| push_bounded(&mut ring, item, 3)).collect();
         assert_eq!(dropped, [false, false, false, true, true]);
         assert_eq!(ring, [2, 3, 4]);
+    }
+
+    /// Time that passes only while the sampler waits, and `late` more after each wait. The sampler
+    /// is stopped at `end`.
+    struct Simulated {
+        now_ns: Arc<AtomicU64>,
+        end: StdDuration,
+        late: StdDuration,
+    }
+
+    impl Pace for Simulated {
+        fn now(&mut self) -> Timestamp<Monotonic> {
+            Timestamp::from_ns(self.now_ns.load(Ordering::SeqCst) as i64)
+        }
+
+        fn stopped_within(&mut self, wait: StdDuration) -> bool {
+            let now = StdDuration::from_nanos(self.now_ns.load(Ordering::SeqCst));
+            let stopped = self.end < now + wait + self.late;
+            let then = if stopped { self.end } else { now + wait + self.late };
+            self.now_ns.store(then.as_nanos() as u64, Ordering::SeqCst);
+            stopped
+        }
+    }
+
+    /// Takes pairs for so long and returns when they were taken, ms, as the tracer's clock shows it.
+    fn taken_ms(period: Duration, end: StdDuration, late: StdDuration) -> (Vec<i64>, SnapshotCounts) {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let run = RunDirectory::join(folder.path()).expect("a writable directory");
+        let now_ns = Arc::new(AtomicU64::new(0));
+        let shown = Arc::clone(&now_ns);
+        let tracer = TracerClock::of_callback("simulated", move || Ok(shown.load(Ordering::SeqCst) as i64));
+        let sampling = Sampling {
+            tracer: tracer.expect("always readable"),
+            namespace_ns: 0,
+            clock: SkewedClock::default(),
+            period,
+            lines: run.stream(&pairs_file(NodeId(3)), Limits::default(), None::<&u8>).expect("a writable directory"),
+            ring: VecDeque::new(),
+            counts: SnapshotCounts::default(),
+            shared: Arc::default(),
+        };
+        let taken = sampling.run(&mut Simulated { now_ns, end, late }).expect("no error");
+        let kept: Vec<i64> = taken.ring.iter().map(|pair| pair.tracer_clock_ns).collect();
+        let written: Vec<_> = lines(folder.path()).iter().map(|line| line["tracer_clock_ns"].as_i64()).collect();
+        assert_eq!(written, kept.iter().copied().map(Some).collect::<Vec<_>>());
+        (kept.iter().map(|ns| ns / 1_000_000).collect(), taken.counts)
+    }
+
+    #[test]
+    fn pairs_are_taken_at_the_start_every_period_and_at_the_end() {
+        let (s, ms) = (StdDuration::from_secs, StdDuration::from_millis);
+        let check = |period, late, expected: &[i64], missed| {
+            let (taken, counts) = taken_ms(period, s(14), late);
+            assert_eq!((taken.as_slice(), counts.missed_deadline), (expected, missed), "{period:?}, {late:?} late");
+        };
+        let default = crate::Config::default().snapshot_pair_period;
+        check(default, ms(0), &[0, 4000, 8000, 12_000, 14_000], 0);
+        // A late wake-up does not shift the later deadlines.
+        check(default, ms(300), &[0, 4300, 8300, 12_300, 14_000], 0);
+        check(default, ms(4100), &[0, 8100, 14_000], 1);
+        check(Duration::from_ms(6000), ms(0), &[0, 6000, 12_000, 14_000], 0);
     }
 
     fn sampler(run: &Path, clock: SkewedClock) -> Sampler {
