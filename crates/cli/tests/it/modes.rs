@@ -37,6 +37,29 @@ fn time_based_rounds_find_the_truth_and_solving_their_windows_again_gives_the_sa
 }
 
 #[test]
+fn verbose_describes_the_window_of_every_rank() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for mode in ["timed", "master"] {
+        let out = directory.path().join(mode);
+        let run = ["run", "-v", "--local", "3", "--duration", "2s", "--window", "500ms", "--fixed", "--rounds", mode];
+        let ended = output(probe_sync(&[&run[..], &["--out", text(&out)]].concat()));
+        let log = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.success(), "{}", complaint(&ended));
+        let solved: Vec<_> =
+            lines(&out.join("global_windows.jsonl"))[1..].iter().map(|round| round["round_id"].clone()).collect();
+        assert!(!solved.is_empty());
+        for node in 0..3 {
+            let windows = lines(&out.join(format!("windows/node{node}.jsonl")));
+            for window in windows.iter().filter(|window| solved.contains(&window["round_id"])) {
+                let edges = window["edges"].as_array().expect("a list").len();
+                let expected = format!("round {}, rank {node} (node {node}): {edges} edges, ", window["round_id"]);
+                assert!(log.contains(&expected), "{mode}: \"{expected}\" is not in\n{log}");
+            }
+        }
+    }
+}
+
+#[test]
 fn local_windows_are_solved_afterwards() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");

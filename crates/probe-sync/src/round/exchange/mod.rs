@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{self as collective, Call, Collective, Deadline, Frames, Rank, SideWork, Traffic};
-use probe_sync_lines::NodeWindow;
+use probe_sync_lines::{NodeWindow, Punctuality};
 use probe_sync_time::{Duration, NodeId, RoundId};
 
 use super::messages::{Broadcast, Word};
@@ -76,7 +76,12 @@ impl<'c> Exchange<'c> {
             return Ok(Vec::new());
         }
         let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
-        present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
+        let decoded = present.map(|(rank, bytes)| {
+            let window = wire::decode(bytes, rank)?;
+            log_window(rank, &window, bytes.len());
+            Ok(window)
+        });
+        decoded.collect()
     }
 
     /// Gathers every node's window at every rank; also returns which ranks take part. Ranks that
@@ -97,9 +102,14 @@ impl<'c> Exchange<'c> {
         self.gathered_bytes = self.frames.iter().map(<[u8]>::len).sum();
         let here = self.frames.iter().map(|bytes| !bytes.is_empty()).collect();
         let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
-        let said: Vec<Option<NodeWindow>> =
-            present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect::<Result<_, _>>()?;
-        let windows: Vec<NodeWindow> = said.into_iter().flatten().collect();
+        let mut windows: Vec<NodeWindow> = Vec::new();
+        for (rank, bytes) in present {
+            let Some(window) = wire::decode::<Option<NodeWindow>>(bytes, rank)? else { continue };
+            if root {
+                log_window(rank, &window, bytes.len());
+            }
+            windows.push(window);
+        }
         match windows.iter().find(|window| window.round_id != round_id) {
             Some(other) => Err(Error::Sequence { expected: round_id, got: other.round_id }),
             None => Ok((windows, here)),
@@ -419,6 +429,26 @@ impl<'c> Exchange<'c> {
         }
         deadline
     }
+}
+
+/// Logs what the root received from a rank in this round.
+fn log_window(rank: Rank, window: &NodeWindow, bytes: usize) {
+    let Punctuality { end_late_ns, control_retries, .. } = window.punctuality;
+    let lost: u64 = window
+        .edges
+        .iter()
+        .map(|edge| edge.lost_count)
+        .chain(window.unfitted.iter().map(|(_, lost)| *lost))
+        .map(u64::from)
+        .sum();
+    let late = end_late_ns
+        .map_or_else(|| "at an end not known before".to_owned(), |ns| format!("{:.3} ms late", ns as f64 * 1e-6));
+    tracing::debug!(
+        "round {}, rank {rank} (node {}): {} edges, {lost} lost exchanges, {bytes} bytes, cut {late}, {control_retries} retries so far",
+        window.round_id,
+        window.node_id,
+        window.edges.len(),
+    );
 }
 
 /// Returns true if every rank is sent every node's estimate. By default this depends on the size of
