@@ -26,15 +26,16 @@ pub struct AlignmentStats {
     pub left_out: u64,
     /// Number of times mapped: lines, starts and ends.
     pub times: u64,
+    /// Times that changed: their correction is not zero.
+    pub corrected: u64,
     /// Times adjusted to keep the order on a line; 0 on a continuous map.
     pub clamped: u64,
     /// Times before the start of the node's first window, or before the first pair of its clock.
     pub extrapolated_before: u64,
     /// Times after the end of the node's last window, or after the last pair of its clock.
     pub extrapolated_after: u64,
-    /// Extrapolated times within the measured span that lie before the first or after the last
-    /// pair.
-    #[serde(skip)]
+    /// Extrapolated times that lie before the first or after the last pair of the node's clock, but
+    /// within its measured span. The other extrapolated times lie outside that span.
     pub beyond_pairs: u64,
     /// Smallest, median and largest correction (new time minus old), ns; `None` (JSON: null) if
     /// times were moved from one clock to another.
@@ -99,6 +100,7 @@ impl<'a> Counting<'a> {
             }
         }
         self.stats.times += 1;
+        self.stats.corrected += u64::from(mapped.time_ps != time);
         self.stats.clamped += u64::from(mapped.clamped);
         let extrapolated = match (mapped.place, self.clock) {
             (Place::Inside, _) => Extrapolated::Nothing,

@@ -26,12 +26,16 @@ class AlignmentStats:
     """Number of events with implausible times, which are not in the output."""
     times: int
     """Number of times that were converted."""
+    corrected: int
+    """Number of times that changed."""
     clamped: int
     """Number of times that were adjusted to keep the order on a line."""
     extrapolated_before: int
     """Number of times before the node's measurement began."""
     extrapolated_after: int
     """Number of times after the node's measurement ended."""
+    beyond_pairs: int
+    """Number of extrapolated times outside the pairs of the node's clock, but within its measurement."""
     correction_ns: tuple[float, float, float] | None
     """Smallest, median and largest correction (new time minus old); None if no time was corrected."""
     uncertainty_ns: float

@@ -328,6 +328,7 @@ fn times_beyond_the_pairs_that_tie_a_clock_are_extrapolated_where_it_was_measure
             .expect("written")
             .stats;
         assert_eq!((stats.extrapolated_before, stats.extrapolated_after), expected, "{from_ms} to {until_ms}");
+        assert_eq!((stats.beyond_pairs, stats.corrected, stats.times), (expected.0 + expected.1, 2, 2));
     }
 }
 
