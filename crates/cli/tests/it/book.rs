@@ -53,6 +53,11 @@ fn the_first_run_works_as_written() {
 }
 
 #[test]
+fn two_nodes_are_aligned_as_computed_by_hand() {
+    check("docs/alignment.md", 1);
+}
+
+#[test]
 fn the_ways_to_the_viewers_work_as_written() {
     check("docs/guide/jax_xprof.md", 1);
     check("docs/guide/hta.md", 1);
