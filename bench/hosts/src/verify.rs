@@ -1,6 +1,7 @@
 //! Comparison of a run's files with its truth.
 //!
-//! After a run with `--inject-skew`, this module reads only `truth.json` and `offsets.jsonl`. For
+//! After a run with `--inject-skew`, this module reads only `truth.json` and `offsets.jsonl`, and
+//! `report.json` for the processor time. For
 //! node i in a round whose window has the midpoint M on the reference clock, error = offset_i −
 //! (e_i(t) − e_r(t)) with t such that t + e_r(t) = M, where r is the reference and e_i(t) = off_i +
 //! ppm_i·1e-6·(t − t0_i) + amp_i·sin(2π·(t − t0_i)/period_i + phase_i) + Σ step·[t − t0_i ≥
@@ -38,6 +39,9 @@ pub(crate) struct Limits {
     /// given]
     #[arg(long)]
     pub(crate) times_width: Option<f64>,
+    /// Largest processor time of a rank while it probes, as a share of one core
+    #[arg(long)]
+    pub(crate) cpu_share: Option<f64>,
     /// Fewest rounds that the run must have
     #[arg(long, default_value_t = 2)]
     pub(crate) rounds: u64,
@@ -52,7 +56,15 @@ pub(crate) fn verify(directory: &Path, limits: &Limits) -> Result<()> {
     let lines = read_offsets(&directory.join("offsets.jsonl"))?;
     let figures = Figures::new(&truth, &lines, limits)?;
     println!("{}", figures.text());
-    let complaints = figures.complaints(limits);
+    let mut complaints = figures.complaints(limits);
+    if let Some(most) = limits.cpu_share {
+        let report = read_report(&directory.join("report.json"))?;
+        let share = report.cpu_cores / f64::from(limits.nodes);
+        println!("processor time of a rank while it probes: {:.3} % of a core", 100.0 * share);
+        if share.is_nan() || share > most {
+            complaints.push(format!("a rank uses {:.2} % of a core, more than {:.2} %", 100.0 * share, 100.0 * most));
+        }
+    }
     ensure!(complaints.is_empty(), "{}", complaints.join("; "));
     Ok(())
 }
@@ -265,6 +277,17 @@ fn read_truth(path: &Path) -> Result<Truth> {
     serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
 }
 
+/// The part of `report.json` that is judged.
+#[derive(Debug, Deserialize)]
+struct Report {
+    cpu_cores: f64,
+}
+
+fn read_report(path: &Path) -> Result<Report> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
+}
+
 fn read_offsets(path: &Path) -> Result<Vec<Line>> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut lines = text.lines().enumerate();
@@ -333,6 +356,7 @@ mod tests {
         width_ratio: Some(10.0),
         coverage: Some(0.9),
         times_width: None,
+        cpu_share: None,
         rounds: 2,
     };
 
@@ -393,6 +417,19 @@ mod tests {
             &run(10.0, 10.0, "\"bound_lo_ns\":0.0,\"bound_hi_ns\":20000.0", true),
             Some("round 1 node 1: truth 31000"),
         );
+    }
+
+    #[test]
+    fn the_processor_time_of_a_rank_is_held_against_its_limit() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let truth = r#"{"nodes":{"0":{"t0_ns":0,"off_ns":0,"ppm":0.0},"1":{"t0_ns":0,"off_ns":1000,"ppm":10.0}}}"#;
+        fs::write(directory.path().join("truth.json"), truth).expect("writable");
+        fs::write(directory.path().join("offsets.jsonl"), run(10.0, 10.0, WIDE, true)).expect("writable");
+        fs::write(directory.path().join("report.json"), r#"{"cpu_cores":0.018}"#).expect("writable");
+        let verified = |most| verify(directory.path(), &Limits { cpu_share: Some(most), ..LIMITS });
+        verified(0.01).expect("0.9 % of a core per rank");
+        let error = verified(0.008).expect_err("more than 0.8 %").to_string();
+        assert!(error.contains("a rank uses 0.90 % of a core, more than 0.80 %"), "{error}");
     }
 
     #[test]
