@@ -14,6 +14,7 @@ mod clock;
 mod convert;
 mod errors;
 mod meeting;
+mod messages;
 mod offsets;
 mod query;
 mod round;
@@ -32,6 +33,8 @@ mod _native {
     use super::convert::convert;
     #[pymodule_export]
     use super::meeting::{Meeting, agreed_id};
+    #[pymodule_export]
+    use super::messages::Messages;
     #[pymodule_export]
     use super::offsets::Offsets;
     #[pymodule_export]

@@ -23,6 +23,7 @@ use pyo3::prelude::*;
 use crate::clock::{Clock, Marks};
 use crate::errors::Failure;
 use crate::meeting::Meeting;
+use crate::messages::Messages;
 use crate::round::PyRound;
 use crate::waiting::{self, Until, Worker};
 
@@ -66,7 +67,7 @@ type Told = (&'static str, Option<(usize, u32, usize, u32, u64, Vec<usize>)>, Op
 
 /// Starts a session; without `size` it has a single rank.
 #[pyfunction]
-#[pyo3(signature = (file, settings, *, rank, size, meeting, unique_id))]
+#[pyo3(signature = (file, settings, *, rank, size, meeting, unique_id, messages))]
 #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
 pub fn start(
     file: Option<PathBuf>,
@@ -75,10 +76,14 @@ pub fn start(
     size: Option<usize>,
     meeting: Option<&Bound<'_, Meeting>>,
     unique_id: Option<&[u8]>,
+    messages: Option<&Bound<'_, Messages>>,
 ) -> PyResult<Session> {
     let config = Config::load(file.as_deref(), std::env::vars_os(), &settings);
     let builder = probe_sync::Session::builder_of(config);
-    let builder = meet(builder, rank, size, meeting, unique_id)?;
+    let builder = match messages {
+        Some(messages) => builder.over(messages.get().carried()?),
+        None => meet(builder, rank, size, meeting, unique_id)?,
+    };
     let handle = builder.start().map_err(|error| Failure::of_session(&error, false))?;
     let (clock, arrivals, late) = (handle.clock(), handle.arrivals(), handle.late());
     let inner = Inner { stage: Stage::Running(Arc::new(handle)), asked: false, state: None, latest: None };

@@ -130,11 +130,24 @@ class Mended(Folder):
             self.assertEqual(len(traces), 1, (rank, traces))
             self.assertEqual((root / traces[0].relative_to(folder)).read_bytes(), traces[0].read_bytes())
 
+    def meet(self, adapter, environments):
+        """Runs `worker.py` as ranks in a folder of their own."""
+        folder, self.folder = self.folder, self.folder / adapter
+        self.folder.mkdir()
+        self.judge(self.ranks(adapter, [{**environment, "PYTHONPATH": PACKAGE} for environment in environments], python=self.python))
+        self.folder = folder
+
 
 class Jax(Mended):
     def setUp(self):
         super().setUp()
         self.python = python_with("JAX_PYTHON", "jax", "cargo xtask flow --jax installs one")
+
+    def test_ranks_meet_by_an_id_in_the_store_and_run_their_rounds_through_it(self):
+        for adapter in ("jax", "over_jax"):
+            with self.subTest(adapter):
+                port = str(free_port())
+                self.meet(adapter, [{"WORKER": str(rank), "WORKERS": str(RANKS), "PORT": port} for rank in range(RANKS)])
 
     def recorded(self, folders=None, job=EXAMPLES / "jax_distributed.py", late="0", **settings):
         folders = folders or [self.folder / "traces"] * RANKS
@@ -218,6 +231,12 @@ class Torch(Mended):
     def setUp(self):
         super().setUp()
         self.python = python_with("TORCH_PYTHON", "torch", "cargo xtask flow --torch installs one (5.4 GB)")
+
+    def test_ranks_meet_through_the_group_and_run_their_rounds_through_its_store(self):
+        for adapter in ("torch", "over_torch"):
+            with self.subTest(adapter):
+                both = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS)}
+                self.meet(adapter, [{"RANK": str(rank), **both} for rank in range(RANKS)])
 
     def recorded(self, *settings, folder="traces", job=EXAMPLES / "torch_ddp.py", cycles=1):
         """`$RANK` in `folder` is the rank: folders of their own."""

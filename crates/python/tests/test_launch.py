@@ -5,13 +5,14 @@ import pathlib
 import random
 import shutil
 import socket
+import subprocess
 import sys
 import types
 import unittest
 from unittest import mock
 
 import probe_sync
-from common import RANKS, Folder
+from common import HERE, LIMIT_S, RANKS, Folder, clean
 from probe_sync import launch
 
 
@@ -75,20 +76,39 @@ class Launchers(Folder):
         (self.folder / "mpich/libmpi.so.12").symlink_to(found[0])
         self.judge(self.under_mpirun("mpi4py", "mpirun.mpich", LD_LIBRARY_PATH=str(self.folder / "mpich"), MPI4PY_MPIABI="mpich"))
 
-    def test_the_store_of_jax(self):
-        python = os.environ.get("JAX_PYTHON", "")
-        if not os.access(python, os.X_OK):
-            self.skipTest(f"no Python with jax at JAX_PYTHON={python!r}; cargo xtask flow installs one")
-        package = str(pathlib.Path(probe_sync.__file__).parents[1])
-        self.judge(self.ranks("jax", self.workers(PORT=str(free_port()), PYTHONPATH=package), python=python))
+    def test_rounds_through_a_store_of_files(self):
+        self.judge(self.ranks("over_files", self.workers()))
 
-    def test_a_process_group_of_torch(self):
-        try:
-            import torch  # noqa: F401
-        except ImportError as error:
-            self.skipTest(str(error))
-        both = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS)}
-        self.judge(self.ranks("torch", [{"RANK": str(rank), **both} for rank in range(RANKS)]))
+
+    def test_a_rank_that_is_lost_ends_the_session_of_a_store_by_name(self):
+        code = (
+            "import os, pathlib, probe_sync, worker\n"
+            f"group = worker.over_files(pathlib.Path({str(self.folder)!r}))\n"
+            "settings = {'window': '250ms', 'tracer_clock': 'none', 'round_timeout': '2s', 'per_rank': True}\n"
+            f"session = probe_sync.start(settings, group=group, out={str(self.folder / 'out')!r})\n"
+            "session.next_round(timeout=60)\n"
+            "if group.rank == 2:\n"
+            "    os._exit(0)\n"
+            "try:\n"
+            "    list(session.rounds(timeout=60))\n"
+            "except probe_sync.SessionFailed as error:\n"
+            "    print(error)\n"
+            "try:\n"
+            "    probe_sync.start(settings, group=group)\n"
+            "except probe_sync.ConfigError as error:\n"
+            "    print(error)\n"
+        )
+        command = [sys.executable, "-c", code]
+        environment = {**clean(), "PYTHONPATH": str(HERE), "WORKERS": "3"}
+        ranks = [
+            subprocess.Popen(command, env={**environment, "WORKER": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for rank in range(3)
+        ]
+        told = [rank.communicate(timeout=LIMIT_S)[0] for rank in ranks]
+        for rank in (0, 1):
+            self.assertIn("no data from rank(s) 2", told[rank])
+            self.assertIn("this group was already used", told[rank])
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0, 0], told)
 
 
 class Protocols(unittest.TestCase):

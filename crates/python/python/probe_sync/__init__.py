@@ -35,6 +35,7 @@ from .errors import (
     WaitTimeout,
 )
 from .lateness import Late, LateStanding, Waiting
+from ._carried import over_jax, over_torch
 from .launch import Group, from_env, from_hosts, from_jax, from_mpi4py, from_torch
 from .offsets import NodeLines, Offsets
 from .results import (
@@ -127,6 +128,8 @@ __all__ = [
     "from_mpi4py",
     "from_torch",
     "merge",
+    "over_jax",
+    "over_torch",
     "query",
     "solve",
     "start",

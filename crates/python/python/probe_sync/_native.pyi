@@ -78,6 +78,24 @@ class Meeting:
         """The 128 bytes with which the other ranks join. Anyone who has them can impersonate a rank."""
 
 @final
+class Messages:
+    """Queues between a session and the threads that carry its messages."""
+
+    def __new__(cls, rank: int, size: int) -> Messages: ...
+    def take(self) -> tuple[int, bytes] | None:
+        """Waits for the next message to send and returns its destination and bytes, or None after the end of the session. The message taken before counts as sent."""
+    def deliver(self, source: int, message: bytes) -> None:
+        """Adds a received message."""
+    def fail(self, reason: str) -> None:
+        """Ends the session with this reason."""
+    def is_closed(self) -> bool:
+        """Returns True after the end of the session."""
+    def close(self) -> None:
+        """Closes the queues, whether or not the session has ended."""
+    def close_unused(self) -> None:
+        """Closes the queues if no session has used them."""
+
+@final
 class Round:
     """One round: all nodes' clocks relative to the reference, as arrays in the order of `nodes`."""
 
@@ -175,6 +193,7 @@ def start(
     size: int | None,
     meeting: Meeting | None,
     unique_id: bytes | None,
+    messages: Messages | None,
 ) -> Session: ...
 def agreed_id(addresses: Sequence[str], *, port: int, known: bytes) -> bytes: ...
 def leave() -> None: ...

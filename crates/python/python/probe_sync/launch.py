@@ -1,6 +1,7 @@
 """Adapters that let the ranks of a job find each other through their launcher.
 
-Every adapter returns a `Group` for `probe_sync.start(group=...)`, and every rank must call it. `from_torch`, `from_jax` and `from_mpi4py`
+Every adapter returns a `Group` for `probe_sync.start(group=...)`, and every rank must call it. With `over_torch` and `over_jax` all messages pass through
+the launcher's own store, and no port is opened for them. `from_torch`, `from_jax` and `from_mpi4py`
 send an id from rank 0 to the other ranks, so there is no port or key to configure. `from_env` and `from_hosts` are for ranks that can
 only read their environment: all ranks derive the same id from rank 0's address, a port and a key.
 
@@ -21,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ._native import Meeting, agreed_id
+from ._native import Meeting, Messages, agreed_id
 from .errors import ConfigError, JoinError
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Group:
     """The 128 bytes by which the other ranks find rank 0; the same, or equivalent, on all ranks."""
     meeting: Meeting | None = dataclasses.field(default=None, repr=False)
     """At rank 0: the meeting at which it listens."""
+    messages: Messages | None = dataclasses.field(default=None, repr=False)
+    """Queues of messages that the launcher's store carries (`over_torch`, `over_jax`), in place of an id."""
 
 
 def from_torch(group: ProcessGroup | None = None) -> Group:

@@ -236,6 +236,7 @@ def start(
         rank, size, meeting, unique_id = group.rank, group.size, group.meeting, group.unique_id
         if rank == 0:
             unique_id = None
+    messages = group.messages if group is not None else None
     by_file = isinstance(config, (str, os.PathLike))
     table = {} if config is None or by_file else cast("Mapping[str, _settings.Setting]", config)
     settings = _settings.settings(table, keys if out is None else {"out": os.fspath(out), **keys})
@@ -246,7 +247,7 @@ def start(
             raise AlreadyStarted(
                 "this process is already measuring: call stop() on that session first, or use it: probe_sync.current() returns it"
             )
-        native = _native.start(file, settings, rank=rank, size=size, meeting=meeting, unique_id=unique_id)
+        native = _native.start(file, settings, rank=rank, size=size, meeting=meeting, unique_id=unique_id, messages=messages)
         session = Session(native)
         _current, _clock = (os.getpid(), session), native.clock()
     return session
