@@ -6,7 +6,7 @@ use std::path::Path;
 use probe_sync::snapshots;
 use serde_json::Value;
 
-use crate::support::{complaint, lines, output, probe_sync, report};
+use crate::support::{complaint, lines, output, probe_sync, report, text};
 
 /// Runs two local ranks with a pair every 50 ms and returns the report.
 fn run(out: &Path, more: &[&str]) -> Value {
@@ -50,6 +50,15 @@ fn every_node_leaves_its_pairs_on_its_own_clock() {
     // Far below the virtual offset, far above what a bracket leaves.
     assert!((starts[0] - starts[1]).abs() < 1_000_000, "{starts:?}");
     assert_ne!(truth["nodes"]["1"]["off_ns"], 0);
+    // An export holds the same pairs.
+    let exported = directory.path().join("run.pb");
+    assert!(output(probe_sync(&["export", "--run-dir", text(&out), "-o", text(&exported)])).status.success());
+    let export = probe_sync::export::read(&std::fs::read(&exported).expect("written")).expect("our own bytes");
+    let expected = [0, 1].map(|node| {
+        let bytes = std::fs::read(out.join(format!("snapshots/node{node}.snapshot_pairs.pb"))).expect("written");
+        snapshots::SnapshotPairs { node_id: Some(node), ..snapshots::read(&bytes).expect("our own bytes") }
+    });
+    assert_eq!(export.snapshots, expected);
     assert_eq!(counter("snapshots_taken"), taken);
 }
 

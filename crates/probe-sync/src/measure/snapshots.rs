@@ -21,6 +21,7 @@
 //! It does not reject pairs: one whose bracket never fell below 5 µs is kept and counted
 //! (`snapshots_wide`).
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,10 +34,11 @@ use probe_sync_sys::tracer::SNAPSHOT_BRACKET;
 use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock};
 use probe_sync_time::{Clock, Duration, Monotonic, NodeId, SkewedClock, Timestamp};
 use prost::Message;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::measure::counters::{Counter, Counts};
+pub use crate::store::{SnapshotPair, SnapshotPairs};
 use crate::store::{Limits, RunDirectory, Stream, StreamState, pairs_file};
 
 /// The thread that takes snapshot pairs on one node. Dropping it ends the thread and keeps the JSON
@@ -132,6 +134,7 @@ impl Sampler {
             tracer_clock,
             tracer_clock_reason,
             namespace_ns: self.namespace_ns,
+            node_id: None,
         };
         let (folder, name) = &self.document;
         if let Err(error) = folder.write_whole(name, &document.encode_to_vec()) {
@@ -176,59 +179,22 @@ pub fn read(bytes: &[u8]) -> Result<SnapshotPairs, prost::DecodeError> {
     SnapshotPairs::decode(bytes)
 }
 
-/// Content of `nodeN.snapshot_pairs.pb`.
-#[derive(Clone, PartialEq, Message)]
-pub struct SnapshotPairs {
-    /// The pairs, in order of time.
-    #[prost(message, repeated, tag = "1")]
-    pub pairs: Vec<SnapshotPair>,
-    /// Requested period, ns.
-    #[prost(int64, tag = "2")]
-    pub sampling_period_ns: i64,
-    /// Name of the tracer clock in the configuration. An addition of probe_sync; other readers skip
-    /// it.
-    #[prost(string, tag = "3")]
-    pub tracer_clock: String,
-    /// Why that clock was chosen. An addition of probe_sync; other readers skip it.
-    #[prost(string, tag = "4")]
-    pub tracer_clock_reason: String,
-    /// Offset of the sampler's time namespace in the tracer clock, ns. An addition of probe_sync;
-    /// other readers skip it.
-    #[prost(int64, tag = "5")]
-    pub namespace_ns: i64,
-}
-
-/// One instant on two clocks.
-#[derive(Copy, Clone, PartialEq, Eq, Message)]
-pub struct SnapshotPair {
-    /// System clock, ns.
-    #[prost(int64, tag = "1")]
-    pub sys_clock_ns: i64,
-    /// Tracer clock, ns.
-    #[prost(int64, tag = "2")]
-    pub tracer_clock_ns: i64,
-    /// Width of the bracket, ns: the pair's error is at most half of it. An addition of probe_sync;
-    /// other readers skip it.
-    #[prost(int64, tag = "3")]
-    pub bracket_ns: i64,
-}
-
 /// A line of `nodeN.snapshot_pairs.jsonl`, self-contained so that any part of a file can be read.
-#[derive(Serialize)]
-struct Line<'a> {
-    sys_clock_ns: i64,
-    tracer_clock_ns: i64,
-    bracket_ns: i64,
-    sampling_period_ns: i64,
-    tracer_clock: &'a str,
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PairLine<'a> {
+    pub sys_clock_ns: i64,
+    pub tracer_clock_ns: i64,
+    pub bracket_ns: i64,
+    pub sampling_period_ns: i64,
+    pub tracer_clock: Cow<'a, str>,
     /// Why that clock was chosen; in the first line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tracer_clock_reason: Option<&'a str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracer_clock_reason: Option<Cow<'a, str>>,
     /// Offset of the time namespace in the tracer clock, ns, if not zero.
-    #[serde(skip_serializing_if = "is_zero")]
-    namespace_ns: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub namespace_ns: i64,
     /// For a counter: ns per tick used for the conversion.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     ns_per_tick: Option<f64>,
 }
 
@@ -311,13 +277,13 @@ impl Sampling {
             tracer_clock_ns: pair.tracer.as_ns(),
             bracket_ns: pair.bracket.as_ns(),
         };
-        self.lines.append(&Line {
+        self.lines.append(&PairLine {
             sys_clock_ns: pair_on_node.sys_clock_ns,
             tracer_clock_ns: pair_on_node.tracer_clock_ns,
             bracket_ns: pair_on_node.bracket_ns,
             sampling_period_ns: self.period.as_ns(),
-            tracer_clock: self.tracer.name(),
-            tracer_clock_reason: (self.counts.taken == 0).then(|| self.tracer.reason()),
+            tracer_clock: self.tracer.name().into(),
+            tracer_clock_reason: (self.counts.taken == 0).then(|| self.tracer.reason().into()),
             namespace_ns: self.namespace_ns,
             ns_per_tick: self.tracer.ns_per_tick(),
         });
@@ -579,6 +545,7 @@ mod tests {
             tracer_clock: "tsc".into(),
             tracer_clock_reason: "?".into(),
             namespace_ns: 3,
+            node_id: None,
         };
         // 1: a message of 5 bytes {1: 5, 2: 300}; 2: 7; 3: a text of 3 bytes; 4: one of 1; 5: 3.
         let expected = [0x0a, 5, 0x08, 5, 0x10, 0xac, 0x02, 0x10, 7, 0x1a, 3, b't', b's', b'c', 0x22, 1, b'?', 0x28, 3];

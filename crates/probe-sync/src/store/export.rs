@@ -1,7 +1,7 @@
 //! A run directory as one protobuf file, for readers that prefer types to JSON lines.
 //!
-//! It runs after a run, reads `run.json`, `global_windows.jsonl`, `windows/*.jsonl` and
-//! `probes/*.jsonl`, and writes the message `RunExport` of `proto/probe_sync.proto`. The files of
+//! It runs after a run, reads `run.json`, `global_windows.jsonl`, `windows/*.jsonl`,
+//! `probes/*.jsonl` and `snapshots/*.jsonl`, and writes the message `RunExport` of `proto/probe_sync.proto`. The files of
 //! ranks that took a lost master's place are merged into it. A truncated last line (the run was
 //! killed) is omitted.
 
@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 
 use super::{ProbeLine, RecordedLine, proto_generated as proto, write_whole};
 use crate::Error;
+use crate::measure::snapshots::PairLine;
 
 /// Writes the run in `directory` to `out`; returns the nodes that took part in rounds but whose
 /// windows are missing, because nodes keep them on their own hosts.
@@ -51,6 +52,7 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error>
         });
         export.exchanges.extend(exchanges);
     }
+    export.snapshots = snapshots(&directory.join("snapshots"))?;
     no_more_open_than(&[&run, &recording], &[out]);
     write_whole(out, &export.encode_to_vec())?;
     let reached = export.rounds.iter().flat_map(|round| &round.all_nodes).filter(|node| node.reachable);
@@ -67,6 +69,42 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error>
 /// Returns an error if the bytes are not a `RunExport` message.
 pub fn read(bytes: &[u8]) -> Result<proto::RunExport, prost::DecodeError> {
     proto::RunExport::decode(bytes)
+}
+
+/// Reads the pairs of all nodes, a message per node and clock.
+fn snapshots(directory: &Path) -> Result<Vec<proto::SnapshotPairs>, Error> {
+    let mut found: Vec<proto::SnapshotPairs> = Vec::new();
+    // Without a profiler's clock there are no pairs.
+    if !directory.exists() {
+        return Ok(found);
+    }
+    for path in node_files(directory)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let node = name.strip_prefix("node").and_then(|rest| rest.split('.').next()?.parse().ok());
+        for line in lines::<PairLine<'static>>(&path)? {
+            let same = |last: &&mut proto::SnapshotPairs| {
+                (last.node_id, last.namespace_ns) == (node, line.namespace_ns) && last.tracer_clock == line.tracer_clock
+            };
+            let pair = proto::SnapshotPair {
+                sys_clock_ns: line.sys_clock_ns,
+                tracer_clock_ns: line.tracer_clock_ns,
+                bracket_ns: line.bracket_ns,
+            };
+            match found.last_mut().filter(same) {
+                Some(pairs) => pairs.pairs.push(pair),
+                None => found.push(proto::SnapshotPairs {
+                    pairs: vec![pair],
+                    sampling_period_ns: line.sampling_period_ns,
+                    tracer_clock: line.tracer_clock.into_owned(),
+                    tracer_clock_reason: line.tracer_clock_reason.unwrap_or_default().into_owned(),
+                    namespace_ns: line.namespace_ns,
+                    node_id: node,
+                }),
+            }
+        }
+    }
+    found.sort_by_key(|pairs| pairs.node_id);
+    Ok(found)
 }
 
 fn node_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {

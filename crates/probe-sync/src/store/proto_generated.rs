@@ -505,6 +505,42 @@ pub struct GlobalWindowData {
     #[prost(uint32, optional, tag = "18")]
     pub carried_by: ::core::option::Option<u32>,
 }
+/// One instant on a node's system clock and on its profiler's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotPair {
+    /// System clock, ns.
+    #[prost(int64, tag = "1")]
+    pub sys_clock_ns: i64,
+    /// Profiler's clock, ns.
+    #[prost(int64, tag = "2")]
+    pub tracer_clock_ns: i64,
+    /// Time between the two readings of the system clock around that of the profiler's clock, ns: the pair's error is at most half of it.
+    #[prost(int64, tag = "3")]
+    pub bracket_ns: i64,
+}
+/// Pairs that a node took of one profiler's clock: the content of snapshots/nodeN.snapshot_pairs.pb. Other programs that write such files know the first two
+/// fields of both messages.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SnapshotPairs {
+    /// The pairs, in order of time.
+    #[prost(message, repeated, tag = "1")]
+    pub pairs: ::prost::alloc::vec::Vec<SnapshotPair>,
+    /// Requested period, ns.
+    #[prost(int64, tag = "2")]
+    pub sampling_period_ns: i64,
+    /// Name of the profiler's clock in the configuration.
+    #[prost(string, tag = "3")]
+    pub tracer_clock: ::prost::alloc::string::String,
+    /// Why that clock was chosen.
+    #[prost(string, tag = "4")]
+    pub tracer_clock_reason: ::prost::alloc::string::String,
+    /// Offset of the sampler's time namespace in the profiler's clock, ns.
+    #[prost(int64, tag = "5")]
+    pub namespace_ns: i64,
+    /// The node; absent in its own file, whose name states it.
+    #[prost(uint32, optional, tag = "6")]
+    pub node_id: ::core::option::Option<u32>,
+}
 /// A whole run in one message.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunExport {
@@ -520,6 +556,9 @@ pub struct RunExport {
     /// Raw exchanges, where the run kept them.
     #[prost(message, repeated, tag = "4")]
     pub exchanges: ::prost::alloc::vec::Vec<Exchange>,
+    /// Snapshot pairs, in order of node_id and time; nodes that keep their files on their own hosts are missing.
+    #[prost(message, repeated, tag = "5")]
+    pub snapshots: ::prost::alloc::vec::Vec<SnapshotPairs>,
 }
 /// Where a packet's timestamps were taken. Never mixed within one fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
