@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use probe_sync::config::{Config, KEYS, Key};
 
 use crate::convert_guide::CONVERT_GUIDE;
@@ -130,7 +130,8 @@ pub enum Command {
     /// hangs, convert them to traces
     #[command(after_long_help = help())]
     Record(crate::record::RecordArgs),
-    /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
+    /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport), or as
+    /// files of the XLA distributed profiler
     #[command(after_long_help = help())]
     Export(ExportArgs),
     /// Settings of a run
@@ -383,15 +384,28 @@ pub struct DoctorArgs {
     pub run: RunArgs,
 }
 
+/// Program whose files `export` writes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Dialect {
+    /// probe_sync: one file
+    #[default]
+    ProbeSync,
+    /// The XLA distributed profiler: probe_windows_nodeN.jsonl and, per round, global_window_R.pb
+    Xla,
+}
+
 /// Flags of `export`.
 #[derive(Args, Debug)]
 pub struct ExportArgs {
     /// The directory of a run
     #[arg(long, value_name = "DIR")]
     pub run_dir: PathBuf,
-    /// The protobuf file to write
+    /// The protobuf file to write; with --dialect xla, a folder
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
+    /// Whose files to write
+    #[arg(long, value_enum, default_value_t)]
+    pub dialect: Dialect,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -169,7 +169,10 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Completions(arguments) => shell::completions(arguments, Cli::command()),
         Command::Man(arguments) => shell::man(arguments, Cli::command()),
         Command::Export(arguments) => {
-            let lacking = probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?;
+            let lacking = match arguments.dialect {
+                args::Dialect::ProbeSync => probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?,
+                args::Dialect::Xla => probe_sync::solve::export_for_xla(&arguments.run_dir, &arguments.out)?,
+            };
             if arguments.json {
                 output::json(&documents::Export::new(arguments.out.clone()))?;
             }

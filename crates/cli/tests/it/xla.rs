@@ -421,6 +421,34 @@ fn old_command_lines_of_trace_tools_are_taken() {
     has(&complaint(&refused), &["--print_events", "--annotate"]);
 }
 
+#[test]
+fn a_run_is_written_in_the_profilers_files() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (run, theirs) = (folder.path().join("run"), folder.path().join("xla"));
+    // Rates of 50 ppm: 12 µs between a window's start and its middle.
+    let arguments = ["run", "--local", "3", "--duration", "3s", "--window", "500ms", "--fixed", "--inject-skew", "7"];
+    assert!(output(probe_sync(&[&arguments[..], &["--out", text(&run)]].concat())).status.success());
+    let export = ["export", "--run-dir", text(&run), "--dialect", "xla", "-o", text(&theirs)];
+    let exported = output(probe_sync(&export));
+    assert!(exported.status.success(), "{}", complaint(&exported));
+    let expected: Vec<_> = lines(&run.join("offsets.jsonl"))[1..].to_vec();
+    let rounds = expected.len() / 3;
+    let of_lines: Vec<_> = (0..3).map(|node| theirs.join(format!("probe_windows_node{node}.jsonl"))).collect();
+    let of_rounds: Vec<_> = (0..rounds).map(|round| theirs.join(format!("global_window_{round}.pb"))).collect();
+    for paths in [of_lines, of_rounds] {
+        let (found, said) = solve(folder.path(), &[&["--windows"][..], &files(&paths)].concat());
+        assert_eq!(found.len() - 1, expected.len(), "{said}");
+        let key = |line: &serde_json::Value| (line["round_id"].as_u64(), line["node_id"].as_u64());
+        for line in &found[1..] {
+            let same = expected.iter().find(|other| key(other) == key(line)).expect("the same round and node");
+            let apart =
+                |name: &str| (line[name].as_f64().expect("a number") - same[name].as_f64().expect("a number")).abs();
+            // Without covariances the edges weigh differently.
+            assert!(apart("offset_ns") < 2_000.0, "{line} instead of {same}");
+        }
+    }
+}
+
 /// `SnapshotPairs` as the profiler writes them: pairs of system clock and tracer clock, and no name
 /// of that clock.
 #[test]

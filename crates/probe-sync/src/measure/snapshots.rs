@@ -38,8 +38,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::measure::counters::{Counter, Counts};
-pub use crate::store::{SnapshotPair, SnapshotPairs};
 use crate::store::{Limits, RunDirectory, Stream, StreamState, pairs_file};
+pub use crate::store::{SnapshotPair, SnapshotPairs};
 
 /// The thread that takes snapshot pairs on one node. Dropping it ends the thread and keeps the JSON
 /// lines.

@@ -45,6 +45,7 @@ pub(crate) use self::regions::check_region;
 pub use self::regions::{Composed, ComposedRegion, Region, compose_runs};
 pub use self::selection::Selection;
 pub use self::solved::{MAX_NOTES, Solved};
+pub use self::xla::export as export_for_xla;
 use crate::config::ReferenceChoice;
 use crate::{Config, Error};
 

@@ -30,20 +30,13 @@ use crate::measure::snapshots::PairLine;
 pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error> {
     let run = directory.join("run.json");
     let run_json = open_regular(&run).and_then(std::io::read_to_string).map_err(Error::file(&run, "read"))?;
-    let mut export = proto::RunExport { run_json, ..proto::RunExport::default() };
-    let recording = directory.join("global_windows.jsonl");
-    for (first_round, recording) in std::iter::once((0, recording.clone())).chain(continuations(&recording)) {
-        // A master that only hung may have written once more when it woke: its successor's rounds
-        // count.
-        export.rounds.retain(|round| round.round_id < first_round);
-        for path in segments(&recording) {
-            export.rounds.extend(lines::<Round>(&path)?.iter().map(round));
-        }
-    }
-    for path in node_files(&directory.join("windows"))? {
-        export.windows.extend(lines::<NodeWindow>(&path)?.iter().map(window));
-    }
-    export.windows.sort_by_key(|window| (window.round_id, window.node_id));
+    let (rounds, windows) = (rounds(directory)?, windows(directory)?);
+    let mut export = proto::RunExport {
+        run_json,
+        rounds: rounds.iter().map(round).collect(),
+        windows: windows.iter().map(window).collect(),
+        ..proto::RunExport::default()
+    };
     for path in node_files(&directory.join("probes"))? {
         let exchanges = lines::<RecordedLine>(&path)?.into_iter().filter_map(|line| match line {
             RecordedLine::Probe(probe) => Some(exchange(&probe)),
@@ -53,15 +46,48 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error>
         export.exchanges.extend(exchanges);
     }
     export.snapshots = snapshots(&directory.join("snapshots"))?;
-    no_more_open_than(&[&run, &recording], &[out]);
+    no_more_open_than(&[run, directory.join(ROUNDS)], &[out]);
     write_whole(out, &export.encode_to_vec())?;
-    let reached = export.rounds.iter().flat_map(|round| &round.all_nodes).filter(|node| node.reachable);
-    let mut lacking: BTreeSet<u32> = reached.map(|node| node.node_id).collect();
-    for window in &export.windows {
+    Ok(lacking(&rounds, &windows))
+}
+
+/// Reads the solved rounds of a run, in order.
+pub(crate) fn rounds(directory: &Path) -> Result<Vec<Round>, Error> {
+    let recording = directory.join(ROUNDS);
+    let mut rounds: Vec<Round> = Vec::new();
+    for (first_round, recording) in std::iter::once((0, recording.clone())).chain(continuations(&recording)) {
+        // A master that only hung may have written once more when it woke: its successor's rounds
+        // count.
+        rounds.retain(|round| round.round_id.0 < first_round);
+        for path in segments(&recording) {
+            rounds.extend(lines::<Round>(&path)?);
+        }
+    }
+    Ok(rounds)
+}
+
+/// Reads the windows of all nodes, in order of rounds and nodes.
+pub(crate) fn windows(directory: &Path) -> Result<Vec<NodeWindow>, Error> {
+    let mut windows: Vec<NodeWindow> = Vec::new();
+    for path in node_files(&directory.join("windows"))? {
+        windows.extend(lines::<NodeWindow>(&path)?);
+    }
+    windows.sort_by_key(|window| (window.round_id, window.node_id));
+    Ok(windows)
+}
+
+/// Returns the nodes that took part in rounds but have no windows here.
+pub(crate) fn lacking(rounds: &[Round], windows: &[NodeWindow]) -> Vec<NodeId> {
+    let reached = rounds.iter().flat_map(|round| &round.all_nodes).filter(|node| node.reachable);
+    let mut lacking: BTreeSet<NodeId> = reached.map(|node| node.node_id).collect();
+    for window in windows {
         lacking.remove(&window.node_id);
     }
-    Ok(lacking.into_iter().map(NodeId).collect())
+    lacking.into_iter().collect()
 }
+
+/// File of the solved rounds.
+pub(crate) const ROUNDS: &str = "global_windows.jsonl";
 
 /// Parses the run from the bytes of an export.
 ///

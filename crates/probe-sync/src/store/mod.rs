@@ -23,8 +23,8 @@ mod successors;
 
 pub(crate) use self::directory::{RunDirectory, run_in, write_whole};
 pub use self::marks::{MarkWriter, MarkedProcess};
-pub use self::proto_generated::{SnapshotPair, SnapshotPairs};
 pub(crate) use self::offsets::{write_offsets, write_offsets_to};
+pub use self::proto_generated::{SnapshotPair, SnapshotPairs};
 pub use self::received::received;
 pub(crate) use self::received::{ReceivedFiles, own_file, pairs_file};
 pub(crate) use self::records::{ProbeLine, ProbeWindowLine, RecordedLine};

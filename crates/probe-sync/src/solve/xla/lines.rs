@@ -13,31 +13,35 @@
 use std::path::Path;
 
 use probe_sync_time::NodeId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::recording::Recording;
 use super::fit::{Fit, Quanta, Window, node_of_name};
 use crate::Error;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Line {
     window_start_ns: i64,
     window_end_ns: i64,
+    #[serde(skip_deserializing)]
+    window_id: Option<u64>,
     round_id: Option<u64>,
     node_id: Option<NodeId>,
     edges: Vec<LineEdge>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct LineEdge {
     dst: NodeId,
+    #[serde(serialize_with = "ten_digits")]
     alpha: f64,
+    #[serde(serialize_with = "whole")]
     beta: f64,
     pairs: u32,
     lost: u32,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Meta {
     meta: bool,
     node_id: Option<NodeId>,
@@ -77,6 +81,37 @@ pub(super) fn read(
             recording.skip(path, number, &reason);
         }
     })
+}
+
+/// Writes the windows of a node.
+pub(super) fn text<'a>(node: NodeId, windows: impl Iterator<Item = &'a Window>) -> Result<String, serde_json::Error> {
+    let mut text = serde_json::to_string(&Meta { meta: true, node_id: Some(node) })? + "\n";
+    for window in windows {
+        let edge = |fit: &Fit| {
+            let Fit { dst, alpha, beta, pairs, lost, quanta: _ } = *fit;
+            LineEdge { dst, alpha, beta, pairs, lost }
+        };
+        let line = Line {
+            window_start_ns: window.start_ns,
+            window_end_ns: window.end_ns,
+            window_id: window.round,
+            round_id: window.round,
+            node_id: Some(node),
+            edges: window.fits.iter().map(edge).collect(),
+        };
+        text += &(serde_json::to_string(&line)? + "\n");
+    }
+    Ok(text)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn ten_digits<S: Serializer>(alpha: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((alpha * 1e10).round() / 1e10)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn whole<S: Serializer>(beta: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_i64(beta.round() as i64)
 }
 
 fn fit(edge: &LineEdge) -> Fit {

@@ -14,6 +14,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use probe_sync_lines::Round;
 use probe_sync_time::NodeId;
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
@@ -25,6 +26,8 @@ use crate::Error;
 struct Node {
     #[prost(int32, tag = "1")]
     node_id: i32,
+    #[prost(uint64, tag = "2")]
+    window_id: u64,
     #[prost(uint64, tag = "3")]
     round_id: u64,
     #[prost(uint64, tag = "4")]
@@ -54,8 +57,56 @@ struct EdgeMessage {
 /// A message; only its nodes are read, each of which states its own window.
 #[derive(Clone, PartialEq, Message)]
 struct Global {
+    #[prost(uint64, tag = "1")]
+    window_id: u64,
+    #[prost(uint64, tag = "2")]
+    round_id: u64,
+    #[prost(uint64, tag = "3")]
+    window_start_ns: u64,
+    #[prost(uint64, tag = "4")]
+    window_end_ns: u64,
     #[prost(bytes = "vec", repeated, tag = "5")]
     all_nodes: Vec<Vec<u8>>,
+    #[prost(uint64, tag = "6")]
+    sequence_number: u64,
+}
+
+/// Writes `GlobalWindowData` of a round with the windows of its nodes.
+pub(super) fn bytes<'a>(round: &Round, windows: impl Iterator<Item = &'a Window>) -> Vec<u8> {
+    let unsigned = |ns: i64| ns.unsigned_abs();
+    let node = |window: &Window| {
+        let edge = |fit: &Fit| EdgeMessage {
+            src_node_id: signed(window.node.0),
+            dst_node_id: signed(fit.dst.0),
+            alpha: fit.alpha,
+            beta: fit.beta,
+            pairs_count: signed(fit.pairs),
+            lost_count: signed(fit.lost),
+        };
+        let number = window.round.unwrap_or_default();
+        Node {
+            node_id: signed(window.node.0),
+            window_id: number,
+            round_id: number,
+            window_start_ns: unsigned(window.start_ns),
+            window_end_ns: unsigned(window.end_ns),
+            edges: window.fits.iter().map(edge).collect(),
+        }
+    };
+    let global = Global {
+        window_id: round.round_id.0,
+        round_id: round.round_id.0,
+        window_start_ns: unsigned(round.window_start.as_ns()),
+        window_end_ns: unsigned(round.window_end.as_ns()),
+        all_nodes: windows.map(|window| node(window).encode_to_vec()).collect(),
+        sequence_number: round.round_id.0,
+    };
+    global.encode_to_vec()
+}
+
+/// A number of nodes, pairs or losses in the type that the messages have for it.
+fn signed(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 /// Reads a file.

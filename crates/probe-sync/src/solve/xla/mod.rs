@@ -18,10 +18,13 @@
 //! paths as asymmetric as those of [`ASSUMED_DELAY_NS`] are. Notes say so.
 
 mod csv;
+mod export;
 mod fit;
 mod lines;
 mod messages;
 mod scatter;
+
+pub use self::export::export;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
