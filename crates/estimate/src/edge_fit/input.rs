@@ -70,6 +70,10 @@ pub struct FitOptions {
     /// Range within which alpha stays in a window, with any shape, ppm. The hard bounds assume it;
     /// the default is what the clock watches of both ends may miss.
     pub rate_range_ppm: f64,
+    /// Fewest finished exchanges of a window for a fit.
+    pub min_pairs: u32,
+    /// Largest ratio of lost to finished exchanges of a window for a fit.
+    pub max_loss_ratio: f64,
 }
 
 impl Default for FitOptions {
@@ -82,7 +86,16 @@ impl Default for FitOptions {
             max_skew: MAX_SKEW,
             max_bend_ppm_per_s: 20.0,
             rate_range_ppm: 2.0 * WATCH_LIMIT_PPM,
+            min_pairs: 0,
+            max_loss_ratio: f64::INFINITY,
         }
+    }
+}
+
+impl FitOptions {
+    /// Returns true if a fit with this many exchanges and losses is used.
+    pub fn wants(&self, pairs: u32, lost: u32) -> bool {
+        pairs >= self.min_pairs && f64::from(lost) <= self.max_loss_ratio * f64::from(pairs)
     }
 }
 

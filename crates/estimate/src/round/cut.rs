@@ -76,6 +76,11 @@ pub fn fit_window(cut: &WindowCut, round_id: RoundId, options: &FitOptions, stop
                 unfitted.extend((window.lost > 0).then_some((window.edge.dst, window.lost)));
                 return None;
             };
+            if !options.wants(line.pairs_count, line.lost_count) {
+                left_out += u64::from(line.pairs_count);
+                unfitted.push((window.edge.dst, line.lost_count));
+                return None;
+            }
             left_out += u64::from(diagnostics.left_out);
             Some(line)
         })
@@ -123,6 +128,33 @@ mod tests {
     use probe_sync_time::StampSource;
 
     use super::*;
+
+    #[test]
+    fn edges_with_too_few_exchanges_or_too_many_losses_are_not_fitted() {
+        let exchange = |begun: i64| Exchange {
+            edge: Edge::new(0, 1),
+            seq: 0,
+            stamp: StampSource::Kernel,
+            t: [0, 1200, 100, 1300, 2000, 1200, 2100, 1300].map(|ns| Timestamp::from_ns(begun + ns)),
+        };
+        let exchanges: Vec<Exchange> = (0..20).map(|number| exchange(number * 50_000_000)).collect();
+        let cut = WindowCut {
+            node: NodeId(0),
+            start: Timestamp::from_ns(0),
+            end: Timestamp::from_ns(1_000_000_000),
+            edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 10, stamp_errors_ns: [0.0; 2] }],
+            clock_event: None,
+            packets: Vec::new(),
+        };
+        for (min_pairs, max_loss_ratio, used) in
+            [(0, f64::INFINITY, true), (20, 0.5, true), (21, 0.5, false), (20, 0.49, false)]
+        {
+            let options = FitOptions { min_pairs, max_loss_ratio, ..FitOptions::default() };
+            let (window, left_out) = fit_window(&cut, RoundId(0), &options, false);
+            let expected = if used { (1, vec![], 0) } else { (0, vec![(NodeId(1), 10)], 20) };
+            assert_eq!((window.edges.len(), window.unfitted, left_out), expected, "{min_pairs}, {max_loss_ratio}");
+        }
+    }
 
     #[test]
     fn what_began_long_before_the_window_is_not_fitted() {

@@ -148,7 +148,8 @@ impl Config {
 
     /// Returns the options for fitting edges.
     pub(crate) fn fit_options(&self) -> FitOptions {
-        FitOptions { method: self.fit, ..FitOptions::default() }
+        let max_loss_ratio = self.max_loss_ratio.unwrap_or(f64::INFINITY);
+        FitOptions { method: self.fit, min_pairs: self.min_pairs, max_loss_ratio, ..FitOptions::default() }
     }
 
     /// Returns the keys on which all ranks must agree, with their values as text.

@@ -176,6 +176,18 @@ settings! {
     read duration; write |c| text_of(c.spacing); check |c| within(c.spacing, Duration::ZERO, Duration::from_ms(1_000));
     help "Time between the two packets of a coded pair" shown;
 
+    /// Fewest finished exchanges of an edge whose fit is used in a round.
+    min_pairs: u32 = 0; shared "min_pairs" "min-pairs" "N" in Measuring;
+    read number; write |c| c.min_pairs.to_string(); check |_| Ok(());
+    help "Ignore an edge in rounds in which fewer exchanges than this finished; few exchanges already weigh less" shown;
+
+    /// Largest ratio of lost to finished exchanges of an edge whose fit is used in a round; `None`:
+    /// unlimited.
+    max_loss_ratio: Option<f64> = None; shared "max_loss_ratio" "max-loss-ratio" "RATIO" in Measuring;
+    read |text| rate(text).map(Some); write |c| or_none(c.max_loss_ratio);
+    check |_| Ok(());
+    help "Ignore an edge in rounds in which more exchanges were lost than this times those that finished [default: none]";
+
     /// An exchange not finished after this long is lost; extended to up to 2 s if nodes poll for
     /// packets less often.
     exchange_timeout: Duration = Duration::from_ms(1_000); shared "exchange_timeout" "exchange-timeout" "DURATION" in Measuring;
