@@ -143,7 +143,7 @@ pub(crate) mod definition {
     /// texts: one, the backend.
     pub const CLOCK: u64 = 8;
     /// A mapped executable file: its number; the shift of its addresses; then two words: its start
-    /// and end; then texts: its path.
+    /// and end; then texts: its path, its GNU build ID in hexadecimal digits.
     pub const MODULE: u64 = 9;
     /// A note on the recording; then texts: one.
     pub const NOTE: u64 = 10;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use probe_sync_record::hook::stack;
 use probe_sync_record::{Policy, Reach, Recorder, collective, scope};
 use serde_json::Value;
 
@@ -233,6 +234,51 @@ fn align_merge_and_check_take_what_is_exported() {
             assert!(content(&once) == content(&later), "{format}: {} is not {}", once.display(), later.display());
         }
     }
+}
+
+/// No test of itself: records a stack.
+#[test]
+fn records_a_stack() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    let session = builder.spill(folder.join("stack.rec")).start().expect("nothing else records");
+    drop(scope!("deep", stack = || stack().value()));
+    session.finish().expect("whole");
+}
+
+#[test]
+fn stacks_are_named_while_the_program_is_the_one_that_ran() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let folder = folder.path();
+    let program = folder.join("program");
+    std::fs::copy(std::env::current_exe().expect("this test"), &program).expect("room");
+    let mut command = Command::new(&program);
+    let done = output({
+        command.args(["--exact", "record::records_a_stack"]).env(FOLDER, folder);
+        command
+    });
+    assert!(done.status.success(), "{}", complaint(&done));
+    let converted = |name: &str| {
+        let mut command = probe_sync(&["record", "convert", "-f", "json", "--metadata", "job=7", "-o", name]);
+        command.arg("stack.rec").current_dir(folder);
+        let done = output(command);
+        assert!(done.status.success(), "{}", complaint(&done));
+        let trace: Value = serde_json::from_slice(&std::fs::read(folder.join(name)).expect("there")).expect("JSON");
+        let events = trace["traceEvents"].as_array().expect("events");
+        let arguments = events.iter().find(|event| event["name"] == "deep").expect("the scope")["args"].clone();
+        assert_eq!(arguments["job"], "7");
+        let stack = arguments["Call stack"].as_str().expect("a text").to_owned();
+        (stack, String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (stack, said) = converted("named.json");
+    assert!(stack.contains("records_a_stack") && stack.contains("it/record.rs:"), "{stack}");
+    assert!(!said.contains("addresses"), "{said}");
+    std::fs::remove_file(&program).expect("ours");
+    let (stack, said) = converted("gone.json");
+    assert!(stack.contains("program+0x") && said.contains("program cannot be read"), "{stack}: {said}");
+    std::fs::copy(env!("CARGO_BIN_EXE_probe_sync"), &program).expect("room");
+    let (stack, said) = converted("other.json");
+    assert!(stack.contains("program+0x") && said.contains("program is not the file that ran"), "{stack}: {said}");
 }
 
 #[test]

@@ -149,9 +149,9 @@ impl Core {
         self.define(definition::CLOCK, u64::from(clock), hz, std::iter::once(backend));
     }
 
-    /// Writes where an executable file is mapped.
-    pub fn define_module(&self, number: u32, bias: u64, span: [u64; 2], path: &str) {
-        self.define_with(definition::MODULE, u64::from(number), bias, &span, std::iter::once(path));
+    /// Writes where an executable file is mapped: its path and its build ID.
+    pub fn define_module(&self, number: u32, bias: u64, span: [u64; 2], texts: [&str; 2]) {
+        self.define_with(definition::MODULE, u64::from(number), bias, &span, texts.into_iter());
     }
 
     /// Writes a note.

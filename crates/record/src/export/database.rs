@@ -22,12 +22,18 @@ use super::error::ExportError;
 use super::names;
 use super::report::Exported;
 use crate::event::FlowPlace;
+use crate::hook::{Additions, Hooks};
 use crate::read::{ArgumentValue, Recording, Thread, What};
 use crate::session::Facts;
 use crate::tree::{Item, Placed, walk};
 
 /// Writes the database, and its clock pairs beside it; the files appear when they are complete.
-pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> Result<Exported, ExportError> {
+pub(super) fn write(
+    recording: &Recording,
+    clock: &SystemClock,
+    hooks: &mut Hooks,
+    path: &Path,
+) -> Result<Exported, ExportError> {
     let refuse = |reason: &str| ExportError::Output { path: path.to_owned(), reason: reason.into() };
     if path.exists() {
         return Err(refuse("the file already exists, and databases are never overwritten"));
@@ -45,7 +51,8 @@ pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> 
     let settings = Settings { output: draft.path().to_owned(), flush_rows: FLUSH_ROWS, ..Settings::default() };
     let (start, _) = clock.at(recording.status().start);
     let writer = Writer::open(settings, process(recording.facts(), boot.of_system(start)))?;
-    let mut rows = Rows { writer, boot, path: path.to_owned(), report: Exported::default(), counters: HashMap::new() };
+    let (report, counters) = (Exported::default(), HashMap::new());
+    let mut rows = Rows { writer, hooks, boot, path: path.to_owned(), report, counters };
     for thread in recording.threads() {
         rows.thread(recording, clock, thread)?;
     }
@@ -104,8 +111,9 @@ impl BootClock {
 }
 
 /// A database being written.
-struct Rows {
+struct Rows<'a> {
     writer: Writer,
+    hooks: &'a mut Hooks,
     boot: BootClock,
     path: PathBuf,
     report: Exported,
@@ -119,8 +127,9 @@ struct Place {
     tracks: HashMap<String, TrackId>,
 }
 
-impl Rows {
+impl Rows<'_> {
     fn thread(&mut self, recording: &Recording, clock: &SystemClock, thread: &Thread) -> Result<(), ExportError> {
+        self.hooks.thread(thread);
         let name = Some(thread.name.as_str()).filter(|name| !name.is_empty());
         let recorder = self.writer.thread(i64::try_from(thread.tid).unwrap_or(0), name);
         let mut place = Place { recorder, serial: thread.serial, tracks: HashMap::new() };
@@ -162,7 +171,7 @@ impl Rows {
                     name: self.writer.intern(item.name()),
                     category: self.writer.intern(item.kind().as_str()),
                     links,
-                    arguments: arguments(item, unfinished, doubt),
+                    arguments: arguments(item, self.hooks.event(item), unfinished, doubt),
                     extdata: None,
                 });
                 Ok(())
@@ -239,10 +248,10 @@ impl Rows {
     }
 }
 
-fn arguments(item: &Item<'_>, unfinished: bool, doubt: Doubt) -> Box<[Argument]> {
+fn arguments(item: &Item<'_>, additions: &Additions, unfinished: bool, doubt: Doubt) -> Box<[Argument]> {
     let mut all = Vec::new();
     let kind = item.kind();
-    item.each_argument(|key, value| {
+    names::each_argument(item, additions, |key, value| {
         let (of_type, value) = match value {
             ArgumentValue::Integer(value) => ("int64_t", value.to_string()),
             ArgumentValue::Unsigned(value) => ("uint64_t", value.to_string()),

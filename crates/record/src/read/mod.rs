@@ -203,6 +203,11 @@ impl Recording {
         self.definitions.sites()
     }
 
+    /// Checks whether any event may have an argument with this key.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        self.definitions.has_key(key)
+    }
+
     /// Visits events of a thread in the order in which they ended, with losses at their places.
     /// Scopes that had not ended are in [`Thread::open`].
     ///
