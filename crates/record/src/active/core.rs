@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use probe_sync_time::SkewedClock;
 
+use crate::detail::Details;
 use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
@@ -54,8 +55,8 @@ pub(crate) struct Core {
     pub least_ticks: u64,
     /// True if full chunks are reused.
     pub recycle: bool,
-    /// True if arguments behind `||` are evaluated.
-    pub details: bool,
+    /// Groups of arguments behind `||` that are evaluated.
+    pub details: Details,
     pub paused: AtomicBool,
     /// Number of mapped files written to the recording.
     pub modules: AtomicU32,

@@ -9,7 +9,10 @@ use super::{Exported, Format, Reference, write_each};
 use crate::hook::{Hooks, Metadata, stack};
 use crate::read::ArgumentValue;
 use crate::tree::Foreign;
-use crate::{Kind, Policy, Reach, Recorder, Recording, Session, Value, correlate, counter, flow, instant, scope, span};
+use crate::{
+    Builder, Kind, Policy, Reach, Recorder, Recording, Session, Value, correlate, counter, flow, instant, memory,
+    scope, span,
+};
 
 fn session(bytes: usize) -> Session {
     session_of(3, bytes)
@@ -106,6 +109,36 @@ fn what_hooks_add_is_in_every_format() {
         let bytes = std::fs::read(path).expect("it is there");
         assert!(count(&bytes, "of the night") > 0 && count(&bytes, "net/layer1") > 0, "{format:?}");
     }
+}
+
+#[test]
+fn each_group_of_details_is_recorded_alone() {
+    let group = |set: fn(Builder, bool) -> Builder, own: &[&str]| {
+        let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+        let session = set(builder.details(false), true).start().expect("nothing else records this thread");
+        {
+            let _net = scope!(Kind::Function, "net", module = || "net");
+            let shapes = || Value::Json("[[2,3],[3,4]]");
+            drop(scope!(Kind::Function, "mm", shapes = || shapes(), stack = || stack().value(), job = || 7));
+        }
+        let recording = session.finish().expect("whole");
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (_, bytes) = write(&recording, Format::ChromeJson, folder.path());
+        let all = ["Input Dims", "flops", "Call stack", "Module Hierarchy", "job"];
+        let found: Vec<&str> = all.into_iter().filter(|key| count(&bytes, &format!("\"{key}\":")) > 0).collect();
+        assert_eq!(found, own);
+    };
+    group(Builder::shapes, &["Input Dims"]);
+    group(Builder::flops, &["Input Dims", "flops"]);
+    group(Builder::stacks, &["Call stack"]);
+    group(Builder::modules, &["Module Hierarchy"]);
+    group(Builder::details, &["Input Dims", "flops", "Call stack", "Module Hierarchy", "job"]);
+    group(|builder, _| builder, &[]);
+    let memory = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).memory(false);
+    let session = memory.start().expect("nothing else records this thread");
+    memory!(Allocate, address = 1, bytes = 2, device = "cpu");
+    instant!("moment");
+    assert_eq!(session.finish().expect("whole").threads()[0].events, 1);
 }
 
 #[test]

@@ -136,16 +136,18 @@ impl Hooks {
     /// Errors of [`Hooks::new`].
     pub fn with_standard(recording: &Recording, more: Vec<Box<dyn Hook>>) -> Result<Self, Error> {
         let mut hooks: Vec<Box<dyn Hook>> = Vec::new();
+        let details = recording.facts().details.as_deref();
+        let wants = |group: &str| details.is_none_or(|groups| groups.iter().any(|own| own == group));
         if recording.modules().next().is_some() {
             #[cfg(feature = "symbols")]
             hooks.push(Box::<Symbols>::default());
             #[cfg(not(feature = "symbols"))]
             hooks.push(Box::<Modules>::default());
         }
-        if recording.has_key(keys::MODULE) {
+        if wants("modules") && recording.has_key(keys::MODULE) {
             hooks.push(Box::<ModulePath>::default());
         }
-        if recording.has_key(keys::SHAPES) {
+        if wants("flops") && recording.has_key(keys::SHAPES) {
             hooks.push(Box::new(Flops));
         }
         hooks.extend(more);

@@ -33,6 +33,10 @@ pub struct Facts {
     pub policy: String,
     /// Recorded kinds.
     pub kinds: Vec<String>,
+    /// Groups of arguments behind `||` that were recorded: `shapes`, `stacks`, `modules`, `flops`
+    /// (computed from shapes), `other`. `None` in recordings of earlier versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Vec<String>>,
     /// `tsc` or `monotonic_raw`.
     pub clock: String,
     /// Why that clock was chosen.

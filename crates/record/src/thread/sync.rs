@@ -15,6 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::active::core::Core;
 use crate::active::registry::Registry;
+use crate::detail::Details;
 use crate::layout::header;
 use crate::memory::gate;
 use crate::thread::block::{self, Block, LANES};
@@ -83,7 +84,8 @@ pub(crate) fn bring_up(block: &Block, registry: &Registry) {
     let watches = || registry.watches().iter().filter(|watch| watch.is_for(block.serial.get()));
     let observed = watches().fold(0, |kinds, watch| kinds | watch.kinds);
     block.kinds.set(block.lanes().iter().fold(observed, |kinds, lane| kinds | lane.core().wanted()));
-    block.details.set(block.lanes().iter().any(|lane| lane.core().details) || watches().any(|watch| watch.arguments));
+    let details = if watches().any(|watch| watch.arguments) { Details::ALL } else { Details::NONE };
+    block.details.set(block.lanes().iter().fold(details, |details, lane| details.union(lane.core().details)));
     block.ticks.set(registry.ticks());
     // From now on handlers count in the lanes, which must be whole.
     compiler_fence(Ordering::SeqCst);
