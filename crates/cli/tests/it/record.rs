@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use probe_sync_record::hook::stack;
-use probe_sync_record::{Policy, Reach, Recorder, collective, scope};
+use probe_sync_record::{Policy, Reach, Recorder, collective, instant, memory, scope};
 use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, wait};
@@ -279,6 +279,51 @@ fn stacks_are_named_while_the_program_is_the_one_that_ran() {
     std::fs::copy(env!("CARGO_BIN_EXE_probe_sync"), &program).expect("room");
     let (stack, said) = converted("other.json");
     assert!(stack.contains("program+0x") && said.contains("program is not the file that ran"), "{stack}: {said}");
+}
+
+#[test]
+fn a_database_has_stacks_memory_threads_and_the_cpu() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let folder = folder.path();
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    let session = builder.spill(folder.join("memory.rec")).start().expect("nothing else records");
+    memory!(Allocate, address = 4096, bytes = 64, device = "cuda:1");
+    drop(scope!("deep", stack = || stack().value()));
+    instant!("moment", batch = 7);
+    memory!(Free, address = 4096, bytes = 64, device = "cuda:1");
+    session.finish().expect("whole");
+    let run = |arguments: &[&str]| {
+        let mut command = probe_sync(arguments);
+        command.current_dir(folder);
+        let done = output(command);
+        assert!(done.status.success(), "{arguments:?}: {}", complaint(&done));
+    };
+    run(&["record", "convert", "-f", "rocpd", "-o", "memory.db", "memory.rec"]);
+    let database = rusqlite::Connection::open(folder.join("memory.db")).expect("a database");
+    for (query, expected) in [
+        ("SELECT group_concat(type || size || address) FROM rocpd_memory_allocate", "ALLOC644096,FREE644096"),
+        ("SELECT DISTINCT agent_type || agent_name || agent_type_index FROM memory_allocations", "GPUcuda:11"),
+        ("SELECT call_stack LIKE '%a_database_has_stacks%' FROM rocpd_event WHERE call_stack != '{}'", "1"),
+        ("SELECT count(*) FROM rocpd_event WHERE line_info ->> 'file' LIKE '%record.rs'", "4"),
+        ("SELECT value FROM rocpd_arg WHERE name = 'batch'", "7"),
+        ("SELECT count(*) FROM rocpd_info_thread WHERE start < \"end\"", "1"),
+        ("SELECT extdata ->> 'cpu_cores_count' > 0 FROM rocpd_info_agent WHERE type = 'CPU'", "1"),
+    ] {
+        let found: rusqlite::types::Value = database.query_row(query, [], |row| row.get(0)).expect(query);
+        let found = match found {
+            rusqlite::types::Value::Integer(number) => number.to_string(),
+            rusqlite::types::Value::Text(text) => text,
+            other => panic!("{query}: {other:?}"),
+        };
+        assert_eq!(found, expected, "{query}");
+    }
+    run(&["convert", "--traces", "memory.db", "--output", "memory.json"]);
+    let trace: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("memory.json")).expect("there")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let deep = &events.iter().find(|event| event["name"] == "deep").expect("the scope")["args"];
+    assert!(deep["call_stack"][0].as_str().is_some_and(|name| name.contains("a_database_has_stacks")), "{deep}");
+    assert!(deep["line_info"]["line"].is_u64(), "{deep}");
 }
 
 #[test]

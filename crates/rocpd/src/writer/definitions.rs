@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::event::{AgentId, CodeObjectId, CounterId, KernelId, QueueId, StreamId, StringId, TrackId};
+use super::hardware::Hardware;
 
 /// Type of an agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Agent {
     pub product_name: String,
     /// Vendor name.
     pub vendor_name: String,
+    /// What it consists of.
+    pub hardware: Hardware,
 }
 
 /// A code object, which kernels are loaded from.
@@ -89,6 +92,7 @@ pub struct CounterDefinition {
 pub(super) enum Definition {
     String(StringId, String),
     Thread { id: i64, tid: i64, name: Option<String> },
+    ThreadSpan { id: i64, span: [i64; 2] },
     Agent(AgentId, Agent),
     Queue(QueueId, String),
     Stream(StreamId, String),

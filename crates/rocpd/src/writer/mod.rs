@@ -36,6 +36,7 @@ mod file;
 mod file_system;
 mod flusher;
 mod handle;
+mod hardware;
 mod insert;
 mod pattern;
 mod process;
@@ -44,12 +45,13 @@ mod settings;
 pub use definitions::{Agent, AgentKind, CodeObject, CounterDefinition, KernelSymbol};
 pub use error::Error;
 pub use event::{
-    AgentId, Argument, CodeObjectId, CounterId, CounterValue, End, Kernel, KernelId, Links, MemoryCopy, QueueId,
-    Region, Sample, StreamId, StringId, TrackId, message,
+    AgentId, Argument, CodeObjectId, CounterId, CounterValue, End, Kernel, KernelId, Links, MemoryAllocation,
+    MemoryCopy, MemoryOperation, QueueId, Region, Sample, Source, StreamId, StringId, TrackId, message,
 };
 pub use file::DROPPED_TAG;
 pub use file_system::Journal;
 pub use flusher::Report;
 pub use handle::{ThreadRecorder, Writer};
+pub use hardware::Hardware;
 pub use process::Process;
 pub use settings::Settings;
