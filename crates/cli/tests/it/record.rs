@@ -317,9 +317,9 @@ fn a_database_has_stacks_memory_threads_and_the_cpu() {
         };
         assert_eq!(found, expected, "{query}");
     }
-    run(&["convert", "--traces", "memory.db", "--output", "memory.json"]);
+    run(&["convert", "--no-correction", "-f", "json", "-o", "memory", "-d", ".", "-i", "memory.db"]);
     let trace: Value =
-        serde_json::from_slice(&std::fs::read(folder.join("memory.json")).expect("there")).expect("JSON");
+        serde_json::from_slice(&std::fs::read(folder.join("memory_results.json")).expect("there")).expect("JSON");
     let events = trace["traceEvents"].as_array().expect("events");
     let deep = &events.iter().find(|event| event["name"] == "deep").expect("the scope")["args"];
     assert!(deep["call_stack"][0].as_str().is_some_and(|name| name.contains("a_database_has_stacks")), "{deep}");
