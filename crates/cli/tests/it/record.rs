@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use probe_sync_record::backend::{Backend, Request};
 use probe_sync_record::hook::stack;
-use probe_sync_record::{Policy, Reach, Recorder, collective, instant, memory, scope};
+use probe_sync_record::{Kind, Policy, Reach, Recorder, collective, instant, memory, scope};
 use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, wait};
@@ -324,6 +325,59 @@ fn a_database_has_stacks_memory_threads_and_the_cpu() {
     let deep = &events.iter().find(|event| event["name"] == "deep").expect("the scope")["args"];
     assert!(deep["call_stack"][0].as_str().is_some_and(|name| name.contains("a_database_has_stacks")), "{deep}");
     assert!(deep["line_info"]["line"].is_u64(), "{deep}");
+}
+
+/// A device that is not there.
+struct Absent;
+
+impl Backend for Absent {
+    fn name(&self) -> &str {
+        "gpu"
+    }
+
+    fn prepare(&mut self, _: &Request) -> Result<(), String> {
+        Err("no such device".into())
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn inspect_says_what_filters_omitted_and_which_device_was_absent() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("filtered.rec");
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    let builder = builder.kinds(&[Kind::User]).count_omitted(true).one_in(3).longer_than(Duration::from_secs(60));
+    let session = builder.backend(Absent).spill(&path).start().expect("nothing else records");
+    for _ in 0..9 {
+        drop(scope!("step"));
+        drop(scope!(Kind::Io, "read"));
+    }
+    session.finish().expect("whole");
+    let said = |json: &[&str]| {
+        let mut command = probe_sync(&[&["record", "inspect"], json].concat());
+        command.arg(&path);
+        let done = output(command);
+        assert!(done.status.success(), "{}", complaint(&done));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let text = said(&[]);
+    for part in [
+        "the filter kinds omitted 9 events",
+        "the filter one_in 3 omitted 6 scopes",
+        "the filter longer_than 1 min omitted 3 scopes",
+        "backend gpu: not available, the session continues without it: no such device",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    let json: Value = serde_json::from_str(&said(&["--json"])).expect("JSON");
+    assert_eq!(json["omitted"], serde_json::json!({"kinds": 9, "one_in": 6, "longer_than": 3, "windows": 0}));
 }
 
 #[test]

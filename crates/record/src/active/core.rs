@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use probe_sync_time::SkewedClock;
 
 use crate::detail::Details;
+use crate::kind::Kinds;
 use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
@@ -57,6 +58,8 @@ pub(crate) struct Core {
     pub recycle: bool,
     /// Groups of arguments behind `||` that are evaluated.
     pub details: Details,
+    /// True if events of other kinds are counted.
+    pub counts_omitted: bool,
     pub paused: AtomicBool,
     /// Number of mapped files written to the recording.
     pub modules: AtomicU32,
@@ -73,6 +76,15 @@ impl Core {
     pub fn covers(&self, serial: u32) -> bool {
         let of_thread = || self.members.lock().contains(&serial);
         self.reach == Reach::Process || of_thread()
+    }
+
+    /// Returns the bit set of kinds recorded or counted now.
+    pub fn noticed(&self) -> u32 {
+        match self.wanted() {
+            0 => 0,
+            _ if self.counts_omitted => Kinds::ALL.bits(),
+            wanted => wanted,
+        }
     }
 
     /// Returns the bit set of kinds recorded now.

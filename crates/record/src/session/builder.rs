@@ -55,6 +55,14 @@ impl Builder {
         Self(Settings { spill: Some(path.as_ref().to_path_buf()), ..self.0 })
     }
 
+    /// Sets whether events of kinds that are not recorded are counted ([`Status::omitted`]). Every
+    /// event then takes the slow path; use it to find out why events are missing.
+    ///
+    /// [`Status::omitted`]: crate::read::Status::omitted
+    pub fn count_omitted(self, wanted: bool) -> Self {
+        Self(Settings { counts_omitted: wanted, ..self.0 })
+    }
+
     /// Records one in this many scopes of a thread.
     pub fn one_in(self, every: u32) -> Self {
         Self(Settings { every, ..self.0 })

@@ -41,6 +41,9 @@ pub struct Facts {
     pub clock: String,
     /// Why that clock was chosen.
     pub clock_reason: String,
+    /// True if events of kinds that were not recorded were counted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub counts_omitted: bool,
     /// One in this many scopes was recorded.
     pub every: u32,
     /// Scopes shorter than this were not recorded, ns.

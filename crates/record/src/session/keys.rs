@@ -16,7 +16,7 @@ impl Builder {
     /// stream), `bytes` (64MiB), `every` (200ms, how often a stream appends), `spill` (a path),
     /// `kinds` (user,collective), `one_in`, `longer_than`, `clock` (best, tsc, monotonic_raw),
     /// `pair_period`, `threads`, `keep`, `rank`, and with true or false `details`, `shapes`,
-    /// `stacks`, `modules`, `flops`, `memory`, `paused`.
+    /// `stacks`, `modules`, `flops`, `memory`, `count_omitted`, `paused`.
     ///
     /// # Errors
     /// [`Error::Setting`] names the setting and its valid values.
@@ -77,6 +77,7 @@ impl Builder {
             "modules" => self.modules(yes()?),
             "flops" => self.flops(yes()?),
             "memory" => self.memory(yes()?),
+            "count_omitted" => self.count_omitted(yes()?),
             "rank" => self.rank(number()?),
             // `paused`, the last of them.
             _ => self.paused_if(yes()?),
@@ -117,7 +118,7 @@ fn bytes(text: &str) -> Result<usize, String> {
     })
 }
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "reach",
     "policy",
     "bytes",
@@ -136,6 +137,7 @@ const KEYS: [&str; 20] = [
     "modules",
     "flops",
     "memory",
+    "count_omitted",
     "rank",
     "paused",
 ];
@@ -195,6 +197,7 @@ mod tests {
             ("modules", "false", "details: Details(27)"),
             ("flops", "false", "details: Details(23)"),
             ("memory", "false", "kinds: Kinds(191)"),
+            ("count_omitted", "true", "counts_omitted: true"),
             ("rank", "3", "rank: Some(3)"),
             ("paused", "true", "paused: true"),
             ("window", "1s", "`window` is not a setting; the settings are reach, policy"),
