@@ -332,7 +332,7 @@ pub struct ComposeArgs {
 }
 
 /// Parses `NAME=VALUE`.
-pub fn named<T: std::str::FromStr>(text: &str) -> Result<(String, T), String> {
+fn named<T: std::str::FromStr>(text: &str) -> Result<(String, T), String> {
     let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("give NAME=VALUE")?;
     let value = value.parse().map_err(|_| format!("invalid value {value:?} after ="))?;
     Ok((name.to_owned(), value))

@@ -15,7 +15,6 @@ use probe_sync_record::export::{Exported, Format, Reference, write_each};
 use probe_sync_record::hook::{Hooks, Metadata};
 use probe_sync_record::read::ArgumentValue;
 
-use crate::args::named;
 use crate::documents;
 use crate::output::{self, Usage};
 use crate::trace_args::NodeList;
@@ -52,7 +51,7 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
     /// An argument for all events of the traces; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = named::<String>)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = metadata)]
     pub metadata: Vec<(String, String)>,
     /// Print JSON, one line per trace
     #[arg(long)]
@@ -116,6 +115,12 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
         outputs.push(output);
     }
     Ok(outputs)
+}
+
+/// Parses `NAME=VALUE`.
+fn metadata(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("give NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn text(exported: &Exported) -> String {

@@ -371,7 +371,7 @@ fn inspect_says_what_filters_omitted_and_which_device_was_absent() {
     for part in [
         "the filter kinds omitted 9 events",
         "the filter one_in 3 omitted 6 scopes",
-        "the filter longer_than 1 min omitted 3 scopes",
+        "the filter longer_than 60 s omitted 3 scopes",
         "backend gpu: not available, the session continues without it: no such device",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");

@@ -35,6 +35,7 @@ mod metadata;
 mod module_path;
 mod modules;
 mod stack;
+mod standard;
 #[cfg(feature = "symbols")]
 mod symbols;
 
@@ -47,7 +48,6 @@ use crate::active::core::Reach;
 use crate::error::Error;
 use crate::read::{Event, Recording, Thread};
 use crate::tree::Item;
-use crate::typed::keys;
 use crate::value::ArgumentValue;
 
 pub use flops::Flops;
@@ -129,31 +129,6 @@ impl std::fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    /// Creates the hooks that exports use, followed by others: names of stacks, modules of the model
-    /// and floating-point operations, each only if the recording may have what it needs.
-    ///
-    /// # Errors
-    /// Errors of [`Hooks::new`].
-    pub fn with_standard(recording: &Recording, more: Vec<Box<dyn Hook>>) -> Result<Self, Error> {
-        let mut hooks: Vec<Box<dyn Hook>> = Vec::new();
-        let details = recording.facts().details.as_deref();
-        let wants = |group: &str| details.is_none_or(|groups| groups.iter().any(|own| own == group));
-        if recording.modules().next().is_some() {
-            #[cfg(feature = "symbols")]
-            hooks.push(Box::<Symbols>::default());
-            #[cfg(not(feature = "symbols"))]
-            hooks.push(Box::<Modules>::default());
-        }
-        if wants("modules") && recording.has_key(keys::MODULE) {
-            hooks.push(Box::<ModulePath>::default());
-        }
-        if wants("flops") && recording.has_key(keys::SHAPES) {
-            hooks.push(Box::new(Flops));
-        }
-        hooks.extend(more);
-        Self::new(recording, hooks)
-    }
-
     /// Creates the hooks of a recording.
     ///
     /// # Errors

@@ -10,8 +10,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::agent::Agent;
 use super::buffer::{Buffer, Put};
-use super::definitions::{Agent, CodeObject, CounterDefinition, Definition, Definitions, KernelSymbol};
+use super::definitions::{CodeObject, CounterDefinition, Definition, Definitions, KernelSymbol};
 use super::error::Error;
 use super::event::{
     AgentId, CodeObjectId, CounterId, CounterValue, Event, Kernel, KernelId, MemoryAllocation, MemoryCopy, QueueId,

@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod agent;
 mod buffer;
 mod definitions;
 mod error;
@@ -36,13 +37,13 @@ mod file;
 mod file_system;
 mod flusher;
 mod handle;
-mod hardware;
 mod insert;
 mod pattern;
 mod process;
 mod settings;
 
-pub use definitions::{Agent, AgentKind, CodeObject, CounterDefinition, KernelSymbol};
+pub use agent::{Agent, AgentKind, Hardware};
+pub use definitions::{CodeObject, CounterDefinition, KernelSymbol};
 pub use error::Error;
 pub use event::{
     AgentId, Argument, CodeObjectId, CounterId, CounterValue, End, Kernel, KernelId, Links, MemoryAllocation,
@@ -52,6 +53,5 @@ pub use file::DROPPED_TAG;
 pub use file_system::Journal;
 pub use flusher::Report;
 pub use handle::{ThreadRecorder, Writer};
-pub use hardware::Hardware;
 pub use process::Process;
 pub use settings::Settings;

@@ -1,10 +1,48 @@
-//! The hardware of agents, with the keys under which rocprofv3 stores it, and this machine's CPU.
+//! Agents and their hardware, with the keys under which rocprofv3 stores it, and this machine's CPU.
 
 use std::fs;
 
 use serde_json::{Map, Value, json};
 
-use super::definitions::{Agent, AgentKind};
+/// Type of an agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AgentKind {
+    /// A CPU.
+    Cpu,
+    /// A GPU.
+    #[default]
+    Gpu,
+}
+
+impl AgentKind {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Gpu => "GPU",
+        }
+    }
+}
+
+/// A device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Agent {
+    /// Type.
+    pub kind: AgentKind,
+    /// Index among all devices of the node.
+    pub absolute_index: i64,
+    /// Index among the devices visible to the process.
+    pub logical_index: i64,
+    /// Index among the devices of its type.
+    pub type_index: i64,
+    /// Name, for example `gfx942`.
+    pub name: String,
+    /// Product name.
+    pub product_name: String,
+    /// Vendor name.
+    pub vendor_name: String,
+    /// What it consists of.
+    pub hardware: Hardware,
+}
 
 /// Hardware of a device. 0 means unknown; only what is known is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
