@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
 
+use crate::detail::Details;
 use crate::layout::{argument, record};
 use crate::memory::gate;
 use crate::site::{self, Site};
@@ -85,10 +86,16 @@ impl Scope {
         self.frame != Frame::Nowhere
     }
 
-    /// Returns true if arguments behind `||` are evaluated.
+    /// Returns true if the argument at this place among the site's keys is evaluated if it is behind
+    /// `||`.
     #[inline]
-    pub fn wants_details(&self) -> bool {
-        self.is_recorded() && block::current().details.get()
+    pub fn wants_detail(&self, place: u32) -> bool {
+        if !self.is_recorded() {
+            return false;
+        }
+        let wanted = block::current().details.get();
+        let key = || self.site.keys().get(place as usize).copied().unwrap_or_default();
+        wanted == Details::ALL || wanted != Details::NONE && wanted.has(Details::of_key(key()))
     }
 
     /// Returns its id: that of [`correlate`], or a number of its own. 0 if it is not recorded.

@@ -104,6 +104,11 @@ impl Kinds {
         Kind::ALL.into_iter().filter(move |kind| self.contains(*kind))
     }
 
+    /// Returns the set with or without a kind.
+    pub(crate) fn with(self, kind: Kind, wanted: bool) -> Self {
+        Self(if wanted { self.0 | Self::bit(kind) } else { self.0 & !Self::bit(kind) })
+    }
+
     pub(crate) const fn bit(kind: Kind) -> u32 {
         1 << kind as u32
     }

@@ -76,6 +76,9 @@ pub(crate) mod header {
     pub const LOST_TOLD: usize = 33;
     /// Events of signal handlers that interrupted another event of a thread without a slot.
     pub const INTERRUPTED: usize = 34;
+    /// Events that filters omitted on threads that have no slot any more, a word for each
+    /// [`super::Filter`].
+    pub const OMITTED: usize = 35;
     /// Words of the header's first page.
     pub const WORDS: usize = 512;
     /// Bytes of both pages; the second holds the facts: their length in a word, then JSON.
@@ -143,7 +146,7 @@ pub(crate) mod definition {
     /// texts: one, the backend.
     pub const CLOCK: u64 = 8;
     /// A mapped executable file: its number; the shift of its addresses; then two words: its start
-    /// and end; then texts: its path.
+    /// and end; then texts: its path, its GNU build ID in hexadecimal digits.
     pub const MODULE: u64 = 9;
     /// A note on the recording; then texts: one.
     pub const NOTE: u64 = 10;
@@ -189,11 +192,24 @@ pub(crate) mod slot {
     pub const OPENED: usize = 8;
     /// Number of scopes opened deeper than there is room.
     pub const TOO_DEEP: usize = 9;
+    /// Events that filters omitted, a word for each [`super::Filter`].
+    pub const OMITTED: usize = 10;
     /// Start of open scopes.
     pub const STACK: usize = 16;
     /// Words of it all.
     pub const WORDS: usize = 2048;
 }
+
+/// A filter of a session, by the place of its count.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Filter {
+    Kinds,
+    OneIn,
+    LongerThan,
+}
+
+/// Number of [`Filter`]s.
+pub(crate) const FILTERS: usize = 3;
 
 /// Words of a chunk, by their place.
 pub(crate) mod chunk {
@@ -457,9 +473,11 @@ mod tests {
         line(header::REPLACED, "events that a flight recorder has replaced");
         line(header::LOST_TOLD, "lost events that stand in records");
         line(header::INTERRUPTED, "events of signal handlers");
+        line(header::OMITTED, "events that were omitted");
         line(slot::LAST, "where the innermost open scope lies");
         line(slot::OPENED, "scopes opened; changes with each");
         line(slot::TOO_DEEP, "scopes opened deeper");
+        line(slot::OMITTED, "events that were omitted");
         line(slot::STACK, "open scopes begin");
         line(chunk::COMMITTED, "bytes that are whole");
         line(chunk::SEGMENTS, "segments");

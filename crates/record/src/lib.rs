@@ -23,7 +23,7 @@
 //! | [`event`], macros | what programs call |
 //! | [`typed`] | collectives, memory, backward calls: events that others understand |
 //! | `tracing` | spans and events of the crate `tracing`, by a layer; with the feature of that name |
-//! | `site`, `kind`, `value` | places, sorts and arguments of events |
+//! | `site`, `kind`, `value`, `detail` | places, sorts and arguments of events |
 //! | `thread` | a thread's part, and how an event gets into it |
 //! | `active` | the sessions that are under way |
 //! | `memory`, `layout` | where everything lies |
@@ -43,6 +43,7 @@ mod active;
 pub mod backend;
 mod clock;
 pub mod control;
+mod detail;
 mod error;
 pub mod event;
 #[cfg(feature = "export")]

@@ -2,7 +2,8 @@
 //! `recording` they do nothing.
 //!
 //! [`Argument`](crate::Argument) defines the types of arguments. An argument behind `||` is
-//! evaluated only if a session records the event and asks for details.
+//! evaluated only if a session records the event and asks for details of its group
+//! ([`Builder::details`](crate::Builder::details)).
 
 /// Opens a scope until the end of the block: `let _step = scope!("step", step = 17);`. Its kind is
 /// `User`, or the one in front: `scope!(Kind::Io, "read", bytes = count, path = ||
@@ -94,9 +95,9 @@ macro_rules! __scope {
     ($site:ident, $at:expr, [$(($place_ready:expr, $ready:expr))*], [$(($place:expr, $lazy:expr))*];) => {
         if $crate::__wanted!($site) {
             let scope = $crate::Scope::enter_with(&$site, &$crate::__list!($(($place_ready, $ready))*));
-            if scope.wants_details() {
-                $(scope.argument($place, &$lazy);)*
-            }
+            $(if scope.wants_detail($place) {
+                scope.argument($place, &$lazy);
+            })*
             scope
         } else {
             $crate::Scope::nowhere(&$site)

@@ -12,6 +12,8 @@ use probe_sync_files::NewFolders;
 use probe_sync_formats::words::counted;
 use probe_sync_record::Recording;
 use probe_sync_record::export::{Exported, Format, Reference, write_each};
+use probe_sync_record::hook::{Hooks, Metadata};
+use probe_sync_record::read::ArgumentValue;
 
 use crate::documents;
 use crate::output::{self, Usage};
@@ -48,6 +50,9 @@ pub struct ConvertArgs {
     /// [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
+    /// An argument for all events of the traces; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = metadata)]
+    pub metadata: Vec<(String, String)>,
     /// Print JSON, one line per trace
     #[arg(long)]
     pub json: bool,
@@ -66,7 +71,12 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let outputs = outputs(arguments)?;
     let recordings: Vec<Recording> =
         arguments.files.iter().map(|path| Recording::open(path)).collect::<Result<_, _>>()?;
-    for exported in write_each(&recordings, reference(arguments).as_ref(), arguments.format, &outputs)? {
+    let hooks = |recording: &Recording| {
+        let values = arguments.metadata.iter().cloned().map(|(name, value)| (name, ArgumentValue::Text(value)));
+        Hooks::with_standard(recording, vec![Box::new(Metadata::of(values))])
+    };
+    let reference = reference(arguments);
+    for exported in write_each(&recordings, &hooks, reference.as_ref(), arguments.format, &outputs)? {
         match arguments.json {
             true => output::json_line(&documents::RecordConvert::new(&exported))?,
             false => output::tell(&text(&exported))?,
@@ -105,6 +115,12 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
         outputs.push(output);
     }
     Ok(outputs)
+}
+
+/// Parses `NAME=VALUE`.
+fn metadata(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("give NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn text(exported: &Exported) -> String {

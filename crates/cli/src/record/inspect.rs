@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync_formats::words::counted;
 use probe_sync_record::export::SystemClock;
 use probe_sync_record::read::Thread;
-use probe_sync_record::{Facts, Recording};
+use probe_sync_record::{Facts, Kind, Recording};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -57,8 +57,24 @@ pub struct Inspected<'a> {
     sites: usize,
     definitions_lost: u64,
     pauses: u64,
+    omitted: OfFilters,
+    /// For example on backends that were absent.
+    notes: &'a [String],
     clock: Clock,
     threads: Vec<OfThread<'a>>,
+}
+
+/// Events that filters omitted.
+#[derive(Serialize, JsonSchema)]
+struct OfFilters {
+    /// Events of other kinds; null if they were not counted.
+    kinds: Option<u64>,
+    /// Scopes whose turn it was not.
+    one_in: u64,
+    /// Scopes that were too short.
+    longer_than: u64,
+    /// Events outside of windows.
+    windows: u64,
 }
 
 /// Clock of the recording.
@@ -107,6 +123,13 @@ impl<'a> Inspected<'a> {
             sites: recording.sites().count(),
             definitions_lost: status.definitions_lost,
             pauses: status.pauses,
+            omitted: OfFilters {
+                kinds: recording.facts().counts_omitted.then_some(status.omitted.kinds),
+                one_in: status.omitted.one_in,
+                longer_than: status.omitted.longer_than,
+                windows: status.outside,
+            },
+            notes: recording.notes(),
             clock: Clock {
                 pairs: recording.pairs().len(),
                 residual_p95_ns: residuals.map(|residuals| residuals.p95_ns),
@@ -146,7 +169,30 @@ impl<'a> Inspected<'a> {
         note(self.definitions_lost > 0, format!("no space for {}", counted(self.definitions_lost, "definition")));
         note(self.pauses > 0, format!("paused and resumed {}", counted(self.pauses, "time")));
         note(self.clock.problem.is_some(), self.clock.problem.clone().unwrap_or_default());
+        self.omitted.texts(self.facts).into_iter().for_each(|(holds, text)| note(holds, text));
+        self.notes.iter().for_each(|text| note(true, text.clone()));
         text + &crate::table::fitted(table(&self.threads), &[5, 4])
+    }
+}
+
+impl OfFilters {
+    /// Returns a note for each filter, and whether it holds.
+    fn texts(&self, facts: &Facts) -> [(bool, String); 5] {
+        let events = |count: u64| counted(count, "event");
+        let scopes = |count: u64| counted(count, "scope");
+        let longer_than = unsigned(facts.longer_than_ns as f64);
+        let uncounted = "the filter kinds omitted other kinds; count_omitted would count their events".to_owned();
+        let all = facts.kinds.len() == Kind::ALL.len();
+        [
+            (self.kinds.is_some(), format!("the filter kinds omitted {}", events(self.kinds.unwrap_or(0)))),
+            (self.kinds.is_none() && !all, uncounted),
+            (self.one_in > 0, format!("the filter one_in {} omitted {}", facts.every, scopes(self.one_in))),
+            (
+                self.longer_than > 0,
+                format!("the filter longer_than {longer_than} omitted {}", scopes(self.longer_than)),
+            ),
+            (self.windows > 0, format!("{} outside of windows were omitted", events(self.windows))),
+        ]
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use probe_sync_record::{Policy, Reach, Recorder, collective, scope};
+use probe_sync_record::backend::{Backend, Request};
+use probe_sync_record::hook::stack;
+use probe_sync_record::{Kind, Policy, Reach, Recorder, collective, instant, memory, scope};
 use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, wait};
@@ -233,6 +235,149 @@ fn align_merge_and_check_take_what_is_exported() {
             assert!(content(&once) == content(&later), "{format}: {} is not {}", once.display(), later.display());
         }
     }
+}
+
+/// No test of itself: records a stack.
+#[test]
+fn records_a_stack() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    let session = builder.spill(folder.join("stack.rec")).start().expect("nothing else records");
+    drop(scope!("deep", stack = || stack().value()));
+    session.finish().expect("whole");
+}
+
+#[test]
+fn stacks_are_named_while_the_program_is_the_one_that_ran() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let folder = folder.path();
+    let program = folder.join("program");
+    std::fs::copy(std::env::current_exe().expect("this test"), &program).expect("room");
+    let mut command = Command::new(&program);
+    let done = output({
+        command.args(["--exact", "record::records_a_stack"]).env(FOLDER, folder);
+        command
+    });
+    assert!(done.status.success(), "{}", complaint(&done));
+    let converted = |name: &str| {
+        let mut command = probe_sync(&["record", "convert", "-f", "json", "--metadata", "job=7", "-o", name]);
+        command.arg("stack.rec").current_dir(folder);
+        let done = output(command);
+        assert!(done.status.success(), "{}", complaint(&done));
+        let trace: Value = serde_json::from_slice(&std::fs::read(folder.join(name)).expect("there")).expect("JSON");
+        let events = trace["traceEvents"].as_array().expect("events");
+        let arguments = events.iter().find(|event| event["name"] == "deep").expect("the scope")["args"].clone();
+        assert_eq!(arguments["job"], "7");
+        let stack = arguments["Call stack"].as_str().expect("a text").to_owned();
+        (stack, String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (stack, said) = converted("named.json");
+    assert!(stack.contains("records_a_stack") && stack.contains("it/record.rs:"), "{stack}");
+    assert!(!said.contains("addresses"), "{said}");
+    std::fs::remove_file(&program).expect("ours");
+    let (stack, said) = converted("gone.json");
+    assert!(stack.contains("program+0x") && said.contains("program cannot be read"), "{stack}: {said}");
+    std::fs::copy(env!("CARGO_BIN_EXE_probe_sync"), &program).expect("room");
+    let (stack, said) = converted("other.json");
+    assert!(stack.contains("program+0x") && said.contains("program is not the file that ran"), "{stack}: {said}");
+}
+
+#[test]
+fn a_database_has_stacks_memory_threads_and_the_cpu() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let folder = folder.path();
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    let session = builder.spill(folder.join("memory.rec")).start().expect("nothing else records");
+    memory!(Allocate, address = 4096, bytes = 64, device = "cuda:1");
+    drop(scope!("deep", stack = || stack().value()));
+    instant!("moment", batch = 7);
+    memory!(Free, address = 4096, bytes = 64, device = "cuda:1");
+    session.finish().expect("whole");
+    let run = |arguments: &[&str]| {
+        let mut command = probe_sync(arguments);
+        command.current_dir(folder);
+        let done = output(command);
+        assert!(done.status.success(), "{arguments:?}: {}", complaint(&done));
+    };
+    run(&["record", "convert", "-f", "rocpd", "-o", "memory.db", "memory.rec"]);
+    let database = rusqlite::Connection::open(folder.join("memory.db")).expect("a database");
+    for (query, expected) in [
+        ("SELECT group_concat(type || size || address) FROM rocpd_memory_allocate", "ALLOC644096,FREE644096"),
+        ("SELECT DISTINCT agent_type || agent_name || agent_type_index FROM memory_allocations", "GPUcuda:11"),
+        ("SELECT call_stack LIKE '%a_database_has_stacks%' FROM rocpd_event WHERE call_stack != '{}'", "1"),
+        ("SELECT count(*) FROM rocpd_event WHERE line_info ->> 'file' LIKE '%record.rs'", "4"),
+        ("SELECT value FROM rocpd_arg WHERE name = 'batch'", "7"),
+        ("SELECT count(*) FROM rocpd_info_thread WHERE start < \"end\"", "1"),
+        ("SELECT extdata ->> 'cpu_cores_count' > 0 FROM rocpd_info_agent WHERE type = 'CPU'", "1"),
+    ] {
+        let found: rusqlite::types::Value = database.query_row(query, [], |row| row.get(0)).expect(query);
+        let found = match found {
+            rusqlite::types::Value::Integer(number) => number.to_string(),
+            rusqlite::types::Value::Text(text) => text,
+            other => panic!("{query}: {other:?}"),
+        };
+        assert_eq!(found, expected, "{query}");
+    }
+    run(&["convert", "--no-correction", "-f", "json", "-o", "memory", "-d", ".", "-i", "memory.db"]);
+    let trace: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("memory_results.json")).expect("there")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let deep = &events.iter().find(|event| event["name"] == "deep").expect("the scope")["args"];
+    assert!(deep["call_stack"][0].as_str().is_some_and(|name| name.contains("a_database_has_stacks")), "{deep}");
+    assert!(deep["line_info"]["line"].is_u64(), "{deep}");
+}
+
+/// A device that is not there.
+struct Absent;
+
+impl Backend for Absent {
+    fn name(&self) -> &str {
+        "gpu"
+    }
+
+    fn prepare(&mut self, _: &Request) -> Result<(), String> {
+        Err("no such device".into())
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn inspect_says_what_filters_omitted_and_which_device_was_absent() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("filtered.rec");
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    let builder = builder.kinds(&[Kind::User]).count_omitted(true).one_in(3).longer_than(Duration::from_secs(60));
+    let session = builder.backend(Absent).spill(&path).start().expect("nothing else records");
+    for _ in 0..9 {
+        drop(scope!("step"));
+        drop(scope!(Kind::Io, "read"));
+    }
+    session.finish().expect("whole");
+    let said = |json: &[&str]| {
+        let mut command = probe_sync(&[&["record", "inspect"], json].concat());
+        command.arg(&path);
+        let done = output(command);
+        assert!(done.status.success(), "{}", complaint(&done));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let text = said(&[]);
+    for part in [
+        "the filter kinds omitted 9 events",
+        "the filter one_in 3 omitted 6 scopes",
+        "the filter longer_than 60 s omitted 3 scopes",
+        "backend gpu: not available, the session continues without it: no such device",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    let json: Value = serde_json::from_str(&said(&["--json"])).expect("JSON");
+    assert_eq!(json["omitted"], serde_json::json!({"kinds": 9, "one_in": 6, "longer_than": 3, "windows": 0}));
 }
 
 #[test]

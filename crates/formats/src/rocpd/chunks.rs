@@ -306,8 +306,15 @@ fn message(row: &Row<'_>) -> rusqlite::Result<Option<String>> {
     Ok(message.map(str::to_owned))
 }
 
-/// Columns of the row itself that are shown as arguments.
+/// Columns of the row itself, and of its event, that are shown as arguments.
 fn own_arguments(row: &Row<'_>, kind: Kind, chunk: &mut Chunk) -> rusqlite::Result<()> {
+    for (index, name) in rows::SOURCE {
+        let text = text(row.get_ref(index)?);
+        if serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok() {
+            chunk.args.key.push(chunk.strings.intern(name));
+            chunk.args.value.push(Value::Json(chunk.strings.push(&text)));
+        }
+    }
     for (index, name) in kind.shown().iter().enumerate() {
         let value = match row.get_ref(rows::FIRST_SHOWN + index)? {
             ValueRef::Null => continue,

@@ -118,6 +118,8 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
         own("queue_id"),
         own("stream_id"),
         format!("coalesce(nullif({}, '{{}}'), {})", of_event("extdata"), own("extdata")),
+        format!("nullif({}, '{{}}')", of_event("call_stack")),
+        format!("nullif({}, '{{}}')", of_event("line_info")),
     ];
     let shown = kind.shown().iter().map(|name| own(name));
     let columns: Vec<String> = columns.into_iter().chain(shown).collect();
@@ -252,4 +254,6 @@ pub(super) const AGENT: usize = 8;
 pub(super) const QUEUE: usize = 9;
 pub(super) const STREAM: usize = 10;
 pub(super) const EXTRA: usize = 11;
-pub(super) const FIRST_SHOWN: usize = 12;
+/// JSON of an event's stack and place in the program, NULL if it has none.
+pub(super) const SOURCE: [(usize, &str); 2] = [(12, "call_stack"), (13, "line_info")];
+pub(super) const FIRST_SHOWN: usize = 14;

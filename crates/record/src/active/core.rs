@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use probe_sync_time::SkewedClock;
 
+use crate::detail::Details;
+use crate::kind::Kinds;
 use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
@@ -54,8 +56,10 @@ pub(crate) struct Core {
     pub least_ticks: u64,
     /// True if full chunks are reused.
     pub recycle: bool,
-    /// True if arguments behind `||` are evaluated.
-    pub details: bool,
+    /// Groups of arguments behind `||` that are evaluated.
+    pub details: Details,
+    /// True if events of other kinds are counted.
+    pub counts_omitted: bool,
     pub paused: AtomicBool,
     /// Number of mapped files written to the recording.
     pub modules: AtomicU32,
@@ -72,6 +76,15 @@ impl Core {
     pub fn covers(&self, serial: u32) -> bool {
         let of_thread = || self.members.lock().contains(&serial);
         self.reach == Reach::Process || of_thread()
+    }
+
+    /// Returns the bit set of kinds recorded or counted now.
+    pub fn noticed(&self) -> u32 {
+        match self.wanted() {
+            0 => 0,
+            _ if self.counts_omitted => Kinds::ALL.bits(),
+            wanted => wanted,
+        }
     }
 
     /// Returns the bit set of kinds recorded now.
@@ -149,9 +162,9 @@ impl Core {
         self.define(definition::CLOCK, u64::from(clock), hz, std::iter::once(backend));
     }
 
-    /// Writes where an executable file is mapped.
-    pub fn define_module(&self, number: u32, bias: u64, span: [u64; 2], path: &str) {
-        self.define_with(definition::MODULE, u64::from(number), bias, &span, std::iter::once(path));
+    /// Writes where an executable file is mapped: its path and its build ID.
+    pub fn define_module(&self, number: u32, bias: u64, span: [u64; 2], texts: [&str; 2]) {
+        self.define_with(definition::MODULE, u64::from(number), bias, &span, texts.into_iter());
     }
 
     /// Writes a note.

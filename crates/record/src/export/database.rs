@@ -1,8 +1,9 @@
 //! A recording as a database of rocprofv3.
 //!
 //! The writer of the crate `rocpd` turns the tree of each thread into rows. A scope is a region
-//! whose `stack_id` expresses the nesting, an instant is a sample, and a counter is a counter; ends
-//! of flows and of spans are samples, because rows have no arrows. Times are on `CLOCK_BOOTTIME`,
+//! whose `stack_id` expresses the nesting, an instant is a sample, or an allocation if it is one of
+//! memory, and a counter is a counter; ends of flows and of spans are samples, because rows have no
+//! arrows. Times are on `CLOCK_BOOTTIME`,
 //! as in all databases of this kind: the system clock without its steps, minus the difference of
 //! the two when the recording began.
 
@@ -13,8 +14,8 @@ use std::time::Duration;
 
 use probe_sync_files::{Draft, no_more_open_than, write_whole};
 use probe_sync_rocpd::writer::{
-    Argument, CounterDefinition, CounterId, CounterValue, Links, Process, Region, Sample, Settings, ThreadRecorder,
-    TrackId, Writer, message,
+    Agent, AgentId, AgentKind, Argument, CounterDefinition, CounterId, CounterValue, Links, MemoryAllocation,
+    MemoryOperation, Process, Region, Sample, Settings, Source, ThreadRecorder, TrackId, Writer, message,
 };
 
 use super::clock::{self, Doubt, SystemClock};
@@ -22,12 +23,20 @@ use super::error::ExportError;
 use super::names;
 use super::report::Exported;
 use crate::event::FlowPlace;
+use crate::hook::{Additions, CALL_STACK, Hooks};
+use crate::kind::Kind;
 use crate::read::{ArgumentValue, Recording, Thread, What};
 use crate::session::Facts;
 use crate::tree::{Item, Placed, walk};
+use crate::typed::{MemoryEvent, keys};
 
 /// Writes the database, and its clock pairs beside it; the files appear when they are complete.
-pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> Result<Exported, ExportError> {
+pub(super) fn write(
+    recording: &Recording,
+    clock: &SystemClock,
+    hooks: &mut Hooks,
+    path: &Path,
+) -> Result<Exported, ExportError> {
     let refuse = |reason: &str| ExportError::Output { path: path.to_owned(), reason: reason.into() };
     if path.exists() {
         return Err(refuse("the file already exists, and databases are never overwritten"));
@@ -45,7 +54,11 @@ pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> 
     let settings = Settings { output: draft.path().to_owned(), flush_rows: FLUSH_ROWS, ..Settings::default() };
     let (start, _) = clock.at(recording.status().start);
     let writer = Writer::open(settings, process(recording.facts(), boot.of_system(start)))?;
-    let mut rows = Rows { writer, boot, path: path.to_owned(), report: Exported::default(), counters: HashMap::new() };
+    let (report, counters, agents) = (Exported::default(), HashMap::new(), HashMap::new());
+    let mut rows = Rows { writer, hooks, boot, path: path.to_owned(), report, counters, agents };
+    if recording.facts().boot_id == Facts::of_process().boot_id {
+        rows.agents.insert(CPU.to_owned(), rows.writer.agent(Agent::cpu_of_this_machine()));
+    }
     for thread in recording.threads() {
         rows.thread(recording, clock, thread)?;
     }
@@ -104,12 +117,15 @@ impl BootClock {
 }
 
 /// A database being written.
-struct Rows {
+struct Rows<'a> {
     writer: Writer,
+    hooks: &'a mut Hooks,
     boot: BootClock,
     path: PathBuf,
     report: Exported,
     counters: HashMap<String, CounterId>,
+    /// Devices by the names that memory events give them.
+    agents: HashMap<String, AgentId>,
 }
 
 /// A thread's place in it.
@@ -117,13 +133,16 @@ struct Place {
     recorder: ThreadRecorder,
     serial: u32,
     tracks: HashMap<String, TrackId>,
+    /// From its first event to its last, on the system clock.
+    span: Option<[i64; 2]>,
 }
 
-impl Rows {
+impl Rows<'_> {
     fn thread(&mut self, recording: &Recording, clock: &SystemClock, thread: &Thread) -> Result<(), ExportError> {
+        self.hooks.thread(thread);
         let name = Some(thread.name.as_str()).filter(|name| !name.is_empty());
         let recorder = self.writer.thread(i64::try_from(thread.tid).unwrap_or(0), name);
-        let mut place = Place { recorder, serial: thread.serial, tracks: HashMap::new() };
+        let mut place = Place { recorder, serial: thread.serial, tracks: HashMap::new(), span: None };
         let reader = RefCell::new(clock.reader());
         let mut told = 0;
         let system = |ticks| reader.borrow_mut().ns(ticks);
@@ -141,10 +160,15 @@ impl Rows {
             let at = reader.borrow_mut().ns(first);
             self.sample(&mut place, &format!("{rest} events lost"), at, 0)?;
         }
+        if let Some(span) = place.span {
+            self.writer.thread_span(&place.recorder, span.map(|at| self.boot.of_system(at)));
+        }
         Ok(())
     }
 
     fn event(&mut self, place: &mut Place, item: &Item<'_>, placed: &Placed, doubt: Doubt) -> Result<(), ExportError> {
+        let [first, last] = place.span.unwrap_or([placed.start, placed.end]);
+        place.span = Some([first.min(placed.start), last.max(placed.end)]);
         match item.what() {
             What::Scope { id, unfinished, .. } => {
                 self.report.scopes += 1;
@@ -156,19 +180,24 @@ impl Rows {
                     parent_stack_id: placed.parent.map_or(0, number),
                     correlation_id: id as i64,
                 };
+                let additions = self.hooks.event(item);
                 place.recorder.region(Region {
                     start_ns: self.boot.of_system(placed.start),
                     end_ns: self.boot.of_system(placed.end).max(self.boot.of_system(placed.start)),
                     name: self.writer.intern(item.name()),
                     category: self.writer.intern(item.kind().as_str()),
                     links,
-                    arguments: arguments(item, unfinished, doubt),
+                    arguments: arguments(item, additions, unfinished, doubt),
                     extdata: None,
+                    source: source(item, additions),
                 });
                 Ok(())
             }
             What::Counter { value, .. } => self.counter(place, item.name(), placed.start, value),
-            What::Instant { id, .. } => self.sample(place, item.name(), placed.start, id),
+            What::Instant { id, .. } => match memory_operation(item) {
+                Some(operation) => self.memory(place, operation, item, [placed.start, id as i64]),
+                None => self.instant(place, item, [placed.start, id as i64], doubt),
+            },
             What::Flow { flow, place: end, .. } => {
                 let end = match end {
                     FlowPlace::Out => "begins",
@@ -187,6 +216,62 @@ impl Rows {
                 self.sample(place, &format!("{events} events lost"), placed.start, 0)
             }
         }
+    }
+
+    fn instant(
+        &mut self,
+        place: &mut Place,
+        item: &Item<'_>,
+        [at, id]: [i64; 2],
+        doubt: Doubt,
+    ) -> Result<(), ExportError> {
+        self.wait(place)?;
+        let track = self.track(place, item.name());
+        let links = Links { correlation_id: id, ..Links::default() };
+        let additions = self.hooks.event(item);
+        place.recorder.sample(Sample {
+            category: self.writer.intern(item.kind().as_str()),
+            links,
+            arguments: arguments(item, additions, false, doubt),
+            extdata: message(item.name()),
+            source: source(item, additions),
+            ..Sample::new(track, self.boot.of_system(at))
+        });
+        Ok(())
+    }
+
+    fn memory(
+        &mut self,
+        place: &Place,
+        operation: MemoryOperation,
+        item: &Item<'_>,
+        [at, id]: [i64; 2],
+    ) -> Result<(), ExportError> {
+        self.wait(place)?;
+        let number = |key: &str| match item.argument(key) {
+            Some(ArgumentValue::Unsigned(number)) => number as i64,
+            Some(ArgumentValue::Integer(number)) => number,
+            _ => 0,
+        };
+        let device = match item.argument(keys::DEVICE) {
+            Some(ArgumentValue::Text(device)) => device,
+            _ => CPU.to_owned(),
+        };
+        let writer = &self.writer;
+        let agent = *self.agents.entry(device).or_insert_with_key(|device| writer.agent(agent_of(device)));
+        let at = self.boot.of_system(at);
+        place.recorder.memory_allocation(MemoryAllocation {
+            start_ns: at,
+            end_ns: at,
+            operation,
+            agent: Some(agent),
+            category: self.writer.intern("MEMORY_ALLOCATION"),
+            address: number(keys::ADDRESS),
+            size: number(keys::BYTES),
+            links: Links { correlation_id: id, ..Links::default() },
+            source: source(item, self.hooks.event(item)),
+        });
+        Ok(())
     }
 
     fn sample(&mut self, place: &mut Place, name: &str, at: i64, id: u64) -> Result<(), ExportError> {
@@ -239,10 +324,48 @@ impl Rows {
     }
 }
 
-fn arguments(item: &Item<'_>, unfinished: bool, doubt: Doubt) -> Box<[Argument]> {
+/// Where an event was recorded, as far as the recording says.
+fn source(item: &Item<'_>, additions: &Additions) -> Option<Box<Source>> {
+    let stack = additions.iter().find_map(|(key, value)| match value {
+        ArgumentValue::Json(names) if key == CALL_STACK => serde_json::from_str(names).ok(),
+        _ => None,
+    });
+    let site = match item {
+        Item::Event(event) => event.site().filter(|site| !site.file.is_empty()),
+        Item::Open(..) => None,
+    };
+    if stack.is_none() && site.is_none() {
+        return None;
+    }
+    let (file, line) = site.map_or((String::new(), 0), |site| (site.file.clone(), site.line));
+    Some(Box::new(Source { call_stack: stack.unwrap_or_default(), file, line }))
+}
+
+/// What a memory event did, if a database has a row for it.
+fn memory_operation(item: &Item<'_>) -> Option<MemoryOperation> {
+    match item.name() {
+        _ if item.kind() != Kind::Memory => None,
+        name if name == MemoryEvent::Allocate.as_str() => Some(MemoryOperation::Allocate),
+        name if name == MemoryEvent::Free.as_str() => Some(MemoryOperation::Free),
+        _ => None,
+    }
+}
+
+/// The agent of a device, such as `cpu` or `cuda:1`.
+fn agent_of(device: &str) -> Agent {
+    let kind = if device.starts_with(CPU) { AgentKind::Cpu } else { AgentKind::Gpu };
+    let index = device.rsplit_once(':').and_then(|(_, index)| index.parse().ok()).unwrap_or(0);
+    Agent { kind, logical_index: index, type_index: index, name: device.to_owned(), ..Agent::default() }
+}
+
+fn arguments(item: &Item<'_>, additions: &Additions, unfinished: bool, doubt: Doubt) -> Box<[Argument]> {
     let mut all = Vec::new();
     let kind = item.kind();
-    item.each_argument(|key, value| {
+    names::each_argument(item, additions, |key, value| {
+        // It has a column of its own.
+        if key == CALL_STACK {
+            return;
+        }
         let (of_type, value) = match value {
             ArgumentValue::Integer(value) => ("int64_t", value.to_string()),
             ArgumentValue::Unsigned(value) => ("uint64_t", value.to_string()),
@@ -288,6 +411,8 @@ fn process(facts: &Facts, start_ns: i64) -> Process {
     process.with_own_guid()
 }
 
+/// Name of the host's device in memory events.
+const CPU: &str = "cpu";
 /// Assumed uncertainty of the relation of the two clocks.
 const BRACKET_NS: i64 = 200;
 /// Bits for the number of a row; the rest is that of the thread.

@@ -19,6 +19,7 @@ use super::pipe::Inlet;
 use super::report::Exported;
 use super::spans::Spans;
 use crate::event::FlowPlace;
+use crate::hook::{CALL_STACK, Hooks};
 use crate::kind::Kind;
 use crate::read::{ArgumentValue, Loss, Recording, Thread, What};
 use crate::tree::{FORWARD_THREAD, Foreign, Item, Placed, SEQUENCE_NUMBER, walk};
@@ -27,6 +28,7 @@ use crate::tree::{FORWARD_THREAD, Foreign, Item, Placed, SEQUENCE_NUMBER, walk};
 pub(super) struct Fill<'a> {
     recording: &'a Recording,
     clock: &'a SystemClock,
+    hooks: &'a mut Hooks,
     out: Inlet,
     pub chunk: Chunk,
     tracks: u32,
@@ -60,11 +62,18 @@ struct Put<'a> {
 
 impl<'a> Fill<'a> {
     /// `out`: destination of its chunks.
-    pub fn new(recording: &'a Recording, clock: &'a SystemClock, devices: &[Foreign], out: Inlet) -> Self {
+    pub fn new(
+        recording: &'a Recording,
+        clock: &'a SystemClock,
+        hooks: &'a mut Hooks,
+        devices: &[Foreign],
+        out: Inlet,
+    ) -> Self {
         let facts = recording.facts();
         let mut fill = Self {
             recording,
             clock,
+            hooks,
             out,
             chunk: Chunk::default(),
             tracks: 0,
@@ -111,6 +120,7 @@ impl<'a> Fill<'a> {
                 self.declare(Some(PROCESS), kind, &name)
             }
         };
+        self.hooks.thread(thread);
         let reader = RefCell::new(self.clock.reader());
         let mut told = 0;
         let clock = |ticks| reader.borrow_mut().ns(ticks);
@@ -221,10 +231,11 @@ impl<'a> Fill<'a> {
 
     /// The arguments of an event, with notes about it.
     fn arguments(&mut self, put: &Put<'_>, id: u64, unfinished: bool) -> ArgRange {
+        let additions = self.hooks.event(put.item);
         let Chunk { strings, args, .. } = &mut self.chunk;
         let first = args.key.len() as u32;
         let kind = put.item.kind();
-        put.item.each_argument(|key, value| {
+        names::each_argument(put.item, additions, |key, value| {
             let value = match value {
                 ArgumentValue::Integer(value) => Value::Integer(*value),
                 ArgumentValue::Unsigned(value) => match i64::try_from(*value) {
@@ -234,6 +245,7 @@ impl<'a> Fill<'a> {
                 ArgumentValue::Float(value) => Value::Float(*value),
                 ArgumentValue::Boolean(value) => Value::Boolean(*value),
                 ArgumentValue::Text(text) => Value::Text(strings.push(text)),
+                ArgumentValue::Json(text) if key == CALL_STACK => Value::Text(strings.push(&names::call_stack(text))),
                 ArgumentValue::Json(text) if names::is_json(text) => Value::Json(strings.push(text)),
                 ArgumentValue::Json(text) => Value::Text(strings.push(text)),
                 ArgumentValue::Addresses(all) => Value::Json(strings.push(&names::addresses(all))),
@@ -250,7 +262,7 @@ impl<'a> Fill<'a> {
         }
         if unfinished {
             args.key.push(strings.intern("unfinished"));
-            let open = matches!(put.item, Item::Open(_));
+            let open = matches!(put.item, Item::Open(..));
             args.value.push(Value::Text(strings.push(if open { OPEN } else { CLOSED_WITH_PARENT })));
         }
         if let Some(text) = put.doubt.text() {

@@ -1,19 +1,38 @@
 //! The names of arguments in traces, and the representation of values for which a trace has no
 //! type.
 
+use crate::hook::{Additions, CALL_STACK, MODULE_PATH};
 use crate::kind::Kind;
-use crate::tree::{FORWARD_THREAD, SEQUENCE_NUMBER};
+use crate::tree::{FORWARD_THREAD, Item, SEQUENCE_NUMBER};
+use crate::typed::keys;
+use crate::value::ArgumentValue;
 
 /// The name of an argument: that of the program, except if readers of traces look for another.
 pub(super) fn of_argument(kind: Kind, key: &str) -> &str {
-    if kind == Kind::Collective {
-        return COLLECTIVE.iter().find(|(own, _)| *own == key).map_or(key, |(_, read)| read);
-    }
-    match key {
-        _ if key == SEQUENCE_NUMBER[0] => SEQUENCE_NUMBER[1],
-        _ if key == FORWARD_THREAD[0] => FORWARD_THREAD[1],
-        other => other,
-    }
+    let of_collective = if kind == Kind::Collective { COLLECTIVE.as_slice() } else { &[] };
+    let found = of_collective.iter().chain(&OF_ALL).find(|(own, _)| *own == key);
+    found.map_or(key, |(_, read)| read)
+}
+
+/// Calls `each` for every argument of an event, and for what hooks add. Addresses are omitted if
+/// the additions name them.
+pub(super) fn each_argument(item: &Item<'_>, additions: &Additions, mut each: impl FnMut(&str, &ArgumentValue)) {
+    let is_named = additions.iter().any(|(key, _)| key == CALL_STACK);
+    item.each_argument(|key, value| {
+        if !is_named || !matches!(value, ArgumentValue::Addresses(_)) {
+            each(key, value);
+        }
+    });
+    additions.iter().for_each(|(key, value)| each(key, value));
+}
+
+/// The names of a stack, a list as JSON, in the form that readers of Kineto's traces split: one
+/// text, with semicolons between them.
+pub(super) fn call_stack(json: &str) -> String {
+    let names: Vec<String> = serde_json::from_str(json).unwrap_or_default();
+    // Types of Rust, such as `[u8; 4]`, have semicolons too.
+    let names: Vec<String> = names.iter().map(|name| name.replace("; ", ", ").replace('\n', ";")).collect();
+    names.join(";")
 }
 
 /// Whether a text is one JSON value, so that a trace remains valid if a program's text was not.
@@ -36,6 +55,14 @@ pub(super) fn hash(of: &str, numbers: [u64; 2]) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
+/// Arguments of all events, and the names under which readers of Kineto's traces look for them.
+const OF_ALL: [(&str, &str); 5] = [
+    (SEQUENCE_NUMBER[0], SEQUENCE_NUMBER[1]),
+    (FORWARD_THREAD[0], FORWARD_THREAD[1]),
+    (CALL_STACK, "Call stack"),
+    (MODULE_PATH, "Module Hierarchy"),
+    (keys::SHAPES, "Input Dims"),
+];
 /// Arguments of collectives, and the names under which `check` and HolisticTraceAnalysis read them.
 const COLLECTIVE: [(&str, &str); 11] = [
     ("collective", "Collective name"),

@@ -17,7 +17,9 @@ use probe_sync_writers::OutputFormat;
 use super::error::ExportError;
 use super::format::Format;
 use super::report::Exported;
-use super::system::OnSystem;
+use super::system::{EachHooks, OnSystem};
+#[cfg(doc)]
+use crate::hook::Hooks;
 use crate::read::Recording;
 
 /// Source of the reference clock.
@@ -89,19 +91,21 @@ impl OnReference<'_> {
 
 /// Writes recordings of several processes, each as the trace at its place in `outputs`, all in one
 /// folder. What viewers need in common for traces shown together is common: an XSpace counts from
-/// the earliest start. With a `reference`, the bytes are those without one followed by one `align`
+/// the earliest start. `hooks` creates those of a recording; [`Hooks::with_standard`] is what a single
+/// recording is written with. With a `reference`, the bytes are those without one followed by one `align`
 /// of all, if they are of different ranks; without, times are on each machine's system clock.
 ///
 /// # Errors
 /// Errors as for a single recording; outputs already written remain.
 pub fn write_each(
     recordings: &[Recording],
+    hooks: &EachHooks<'_>,
     reference: Option<&Reference>,
     format: Format,
     outputs: &[PathBuf],
 ) -> Result<Vec<Exported>, ExportError> {
     assert_eq!(recordings.len(), outputs.len(), "each recording has its output");
-    let systems = OnSystem::of_each(recordings, outputs)?;
+    let systems = OnSystem::of_each(recordings, hooks, outputs)?;
     let pairs = systems.iter().zip(outputs);
     let Some(reference) = reference else { return pairs.map(|(system, path)| system.write(format, path)).collect() };
     // One alignment has one trace of a rank: where somebody brings several, or they say nothing of

@@ -2,6 +2,7 @@
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use probe_sync_files::no_more_open_than;
 use probe_sync_formats::chunk::{Chunk, Sorter};
@@ -16,8 +17,12 @@ use super::format::Format;
 use super::pipe::{beside, end, pipe};
 use super::report::Exported;
 use crate::clock::ClockPair;
+use crate::hook::Hooks;
 use crate::read::Recording;
 use crate::tree::Foreign;
+
+/// Creates the hooks of a recording.
+pub(super) type EachHooks<'a> = dyn Fn(&Recording) -> Result<Hooks, crate::Error> + 'a;
 
 /// A recording whose times are on the system clock of its machine.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ pub struct OnSystem<'a> {
     pub(super) recording: &'a Recording,
     pub(super) clock: SystemClock,
     devices: Vec<Foreign>,
+    /// Hooks whose additions are written; `None`: the standard ones, which have not been needed yet.
+    hooks: Mutex<Option<Hooks>>,
     /// Base of times, in formats whose readers show files of several nodes from the start of each,
     /// ns.
     from: i64,
@@ -52,14 +59,20 @@ impl<'a> OnSystem<'a> {
     fn of(recording: &'a Recording, clock: SystemClock) -> Self {
         let (start, _) = clock.at(recording.status().start);
         let from = start.div_euclid(NS_PER_S).saturating_mul(NS_PER_S);
-        Self { recording, clock, devices: Vec::new(), from }
+        Self { recording, clock, devices: Vec::new(), hooks: Mutex::new(None), from }
     }
 
     /// Converts several recordings that are shown together, for their outputs: they count from the
     /// earliest start.
-    pub(super) fn of_each(recordings: &'a [Recording], outputs: &[PathBuf]) -> Result<Vec<Self>, ExportError> {
-        let one =
-            |(recording, output): (&'a Recording, &PathBuf)| recording.on_system().map_err(|error| error.of(output));
+    pub(super) fn of_each(
+        recordings: &'a [Recording],
+        hooks: &EachHooks<'_>,
+        outputs: &[PathBuf],
+    ) -> Result<Vec<Self>, ExportError> {
+        let one = |(recording, output): (&'a Recording, &PathBuf)| {
+            let system = recording.on_system().map_err(|error| error.of(output))?;
+            Ok::<_, ExportError>(system.with_hooks(hooks(recording)?))
+        };
         let mut all: Vec<Self> = recordings.iter().zip(outputs).map(one).collect::<Result<_, _>>()?;
         let from = all.iter().map(|system| system.from).min().unwrap_or(0);
         all.iter_mut().for_each(|system| system.from = from);
@@ -78,6 +91,11 @@ impl<'a> OnSystem<'a> {
         self
     }
 
+    /// Writes the additions of these hooks instead of those of [`Hooks::with_standard`].
+    pub fn with_hooks(self, hooks: Hooks) -> Self {
+        Self { hooks: Mutex::new(Some(hooks)), ..self }
+    }
+
     /// Writes a trace, which appears when it is complete. It is compressed if the name ends in
     /// `.gz`.
     ///
@@ -89,17 +107,25 @@ impl<'a> OnSystem<'a> {
         if let Some(input) = self.recording.path() {
             no_more_open_than(&[input], &[path]);
         }
-        match format.output() {
-            Some(output) => self.write_trace(output, path),
+        let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        let hooks = match &mut *hooks {
+            Some(hooks) => hooks,
+            none => none.insert(Hooks::with_standard(self.recording, Vec::new())?),
+        };
+        let mut exported = match format.output() {
+            Some(output) => self.write_trace(output, hooks, path)?,
             #[cfg(feature = "rocpd")]
-            None => database::write(self.recording, &self.clock, path),
+            None => database::write(self.recording, &self.clock, hooks, path)?,
             #[cfg(not(feature = "rocpd"))]
-            None => Err(ExportError::Output { path: path.into(), reason: super::format::NO_DATABASES.into() }),
-        }
+            None => return Err(ExportError::Output { path: path.into(), reason: super::format::NO_DATABASES.into() }),
+        };
+        exported.notes = self.notes(&exported);
+        exported.notes.extend(hooks.notes());
+        Ok(exported)
     }
 
-    fn write_trace(&self, format: OutputFormat, path: &Path) -> Result<Exported, ExportError> {
-        let (sorter, mut exported) = self.sorted()?;
+    fn write_trace(&self, format: OutputFormat, hooks: &mut Hooks, path: &Path) -> Result<Exported, ExportError> {
+        let (sorter, mut exported) = self.sorted(hooks)?;
         let mut file = TraceFile::create(path, format, &self.meta(format))?;
         let (inlet, outlet) = pipe();
         std::thread::scope(|scope| {
@@ -117,19 +143,18 @@ impl<'a> OnSystem<'a> {
         // What is no file, as a pipe, has no length.
         exported.bytes =
             std::fs::metadata(path).ok().filter(Metadata::is_file).map_or(report.bytes, |found| found.len());
-        exported.notes = self.notes(&exported);
         Ok(exported)
     }
 
     /// Returns all events in a sorter, with counts by sort.
-    fn sorted(&self) -> Result<(Sorter, Exported), ExportError> {
+    fn sorted(&self, hooks: &mut Hooks) -> Result<(Sorter, Exported), ExportError> {
         let (inlet, outlet) = pipe();
         std::thread::scope(|scope| {
             let sorting = beside(scope, move || {
                 let mut sorter = Sorter::of_ends();
                 outlet.each(|chunk| sorter.push(chunk, |_, _| true)).map(|()| sorter)
             })?;
-            let filled = Fill::new(self.recording, &self.clock, &self.devices, inlet).all(&self.devices);
+            let filled = Fill::new(self.recording, &self.clock, hooks, &self.devices, inlet).all(&self.devices);
             let sorter = end(sorting)?;
             Ok((sorter, filled?))
         })

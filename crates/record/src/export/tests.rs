@@ -6,8 +6,13 @@ use probe_sync_alignment::{AlignSettings, Request, align, calibrate};
 use probe_sync_time::SkewedClock;
 
 use super::{Exported, Format, Reference, write_each};
+use crate::hook::{Hooks, Metadata, stack};
+use crate::read::ArgumentValue;
 use crate::tree::Foreign;
-use crate::{Kind, Policy, Reach, Recorder, Recording, Session, correlate, counter, flow, instant, scope, span};
+use crate::{
+    Builder, Kind, Policy, Reach, Recorder, Recording, Session, Value, correlate, counter, flow, instant, memory,
+    scope, span,
+};
 
 fn session(bytes: usize) -> Session {
     session_of(3, bytes)
@@ -48,6 +53,10 @@ fn write(recording: &Recording, format: Format, folder: &Path) -> (Exported, Vec
     (exported, std::fs::read(path).expect("it is there"))
 }
 
+fn standard(recording: &Recording) -> Result<Hooks, crate::Error> {
+    Hooks::with_standard(recording, Vec::new())
+}
+
 fn count(bytes: &[u8], part: &str) -> usize {
     bytes.windows(part.len()).filter(|window| *window == part.as_bytes()).count()
 }
@@ -69,6 +78,90 @@ fn a_recording_becomes_a_trace_in_every_format() {
         }
         assert_eq!(exported.bytes, bytes.len() as u64);
     }
+}
+
+#[test]
+fn what_hooks_add_is_in_every_format() {
+    let session = session(1 << 20);
+    let _net = scope!(Kind::Function, "forward", module = "net");
+    {
+        let _layer = scope!(Kind::Function, "forward", module = "layer1");
+        drop(scope!(Kind::Function, "aten::mm", shapes = || Value::Json("[[2,3],[3,4]]")));
+        drop(scope!("deep", stack = || stack().value()));
+    }
+    let recording = session.finish().expect("whole");
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    for format in Format::ALL {
+        let built = format != Format::Rocpd || cfg!(feature = "rocpd");
+        if !built {
+            continue;
+        }
+        let (_, bytes) = write(&recording, format, folder.path());
+        let named = if cfg!(feature = "symbols") { "what_hooks_add_is_in_every_format" } else { "+0x" };
+        // A database has a column for it.
+        let stack = if format == Format::Rocpd { "line_info" } else { "Call stack" };
+        for part in [stack, named, "Module Hierarchy", "net/layer1", "Input Dims", "flops", "aten::mm"] {
+            assert!(count(&bytes, part) > 0, "{format:?} lacks {part}");
+        }
+        let job = [("job".to_owned(), ArgumentValue::Text("of the night".into()))];
+        let hooks = Hooks::with_standard(&recording, vec![Box::new(Metadata::of(job))]).expect("readable");
+        let path = folder.path().join(format!("job{}", format.endings()[0].trim_end_matches(".gz")));
+        let system = recording.on_system().expect("pairs").with_hooks(hooks);
+        system.write(format, &path).expect("written");
+        let bytes = std::fs::read(path).expect("it is there");
+        assert!(count(&bytes, "of the night") > 0 && count(&bytes, "net/layer1") > 0, "{format:?}");
+    }
+}
+
+#[test]
+fn each_group_of_details_is_recorded_alone() {
+    let group = |set: fn(Builder, bool) -> Builder, own: &[&str]| {
+        let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+        let session = set(builder.details(false), true).start().expect("nothing else records this thread");
+        {
+            let _net = scope!(Kind::Function, "net", module = || "net");
+            let shapes = || Value::Json("[[2,3],[3,4]]");
+            drop(scope!(Kind::Function, "mm", shapes = || shapes(), stack = || stack().value(), job = || 7));
+        }
+        let recording = session.finish().expect("whole");
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (_, bytes) = write(&recording, Format::ChromeJson, folder.path());
+        let all = ["Input Dims", "flops", "Call stack", "Module Hierarchy", "job"];
+        let found: Vec<&str> = all.into_iter().filter(|key| count(&bytes, &format!("\"{key}\":")) > 0).collect();
+        assert_eq!(found, own);
+    };
+    group(Builder::shapes, &["Input Dims"]);
+    group(Builder::flops, &["Input Dims", "flops"]);
+    group(Builder::stacks, &["Call stack"]);
+    group(Builder::modules, &["Module Hierarchy"]);
+    group(Builder::details, &["Input Dims", "flops", "Call stack", "Module Hierarchy", "job"]);
+    group(|builder, _| builder, &[]);
+    let memory = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).memory(false);
+    let session = memory.start().expect("nothing else records this thread");
+    memory!(Allocate, address = 1, bytes = 2, device = "cpu");
+    instant!("moment");
+    assert_eq!(session.finish().expect("whole").threads()[0].events, 1);
+}
+
+#[test]
+fn arguments_of_hooks_are_what_readers_expect() {
+    let session = session(1 << 20);
+    let _net = scope!(Kind::Function, "forward", module = "net");
+    drop(scope!(Kind::Function, "aten::mm", shapes = || Value::Json("[[2,3],[3,4]]")));
+    drop(scope!("deep", stack = || stack().value()));
+    let recording = session.finish().expect("whole");
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (_, bytes) = write(&recording, Format::ChromeJson, folder.path());
+    let json: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+    let events = json["traceEvents"].as_array().expect("events");
+    let arguments = |name: &str| &events.iter().find(|event| event["name"] == name).expect(name)["args"];
+    let expected = serde_json::json!({"Input Dims": [[2, 3], [3, 4]], "Module Hierarchy": "net", "flops": 48});
+    assert_eq!(*arguments("aten::mm"), expected);
+    let deep = arguments("deep").as_object().expect("arguments");
+    assert!(!deep.contains_key("stack"), "addresses that have names are omitted: {deep:?}");
+    assert!(deep["Call stack"].as_str().expect("a text").contains(';'), "{deep:?}");
+    // The scope is still open, and its hooks are asked nevertheless.
+    assert_eq!(arguments("forward")["Module Hierarchy"], "net");
 }
 
 #[test]
@@ -179,9 +272,9 @@ fn at_once_and_later_by_align_are_the_same_bytes() {
             ["a", "b"].map(|name| folder.join(format!("{name}{ending}"))).to_vec()
         };
         let [own, later, at_once] = ["own", "later", "once"].map(each);
-        write_each(&recordings, None, format, &own).expect("written");
+        write_each(&recordings, &standard, None, format, &own).expect("written");
         aligned(&own, &together.nodes, later[0].parent().expect("its folder"));
-        let exported = write_each(&recordings, Some(&together), format, &at_once).expect("written");
+        let exported = write_each(&recordings, &standard, Some(&together), format, &at_once).expect("written");
         for (at, path) in at_once.iter().enumerate() {
             assert!(bytes(&later[at]) == bytes(path), "{format:?} {at}");
             assert_eq!((&exported[at].path, exported[at].bytes), (path, bytes(path).len() as u64));
@@ -189,7 +282,7 @@ fn at_once_and_later_by_align_are_the_same_bytes() {
         // Two of one rank are no two traces of one alignment.
         let twice = [recording_of(3), recording_of(3)];
         let nodes = Reference { nodes: vec![1, 1], ..reference.clone() };
-        assert!(write_each(&twice, Some(&nodes), format, &each("twice")).is_ok(), "{format:?}");
+        assert!(write_each(&twice, &standard, Some(&nodes), format, &each("twice")).is_ok(), "{format:?}");
     }
     // In a format that align does not know, too.
     let path = folder.join("once.pftrace");

@@ -17,7 +17,9 @@
 use serde::Deserialize;
 
 use super::{Additions, Hook};
-use crate::read::{Event, What};
+use crate::read::What;
+use crate::tree::Item;
+use crate::typed::keys;
 use crate::value::ArgumentValue;
 
 /// Adds the argument `flops`.
@@ -29,21 +31,20 @@ impl Hook for Flops {
         "flops"
     }
 
-    fn event(&mut self, event: &Event<'_>, additions: &mut Additions) {
-        if !matches!(event.what, What::Scope { .. }) {
+    fn event(&mut self, item: &Item<'_>, additions: &mut Additions) {
+        if !matches!(item.what(), What::Scope { .. }) {
             return;
         }
-        let arguments: Vec<(&str, ArgumentValue)> = event.arguments().collect();
-        if let Some(flops) = flops(event.name(), &arguments) {
+        if let Some(flops) = flops(item.name(), &|key| item.argument(key)) {
             additions.push(("flops".into(), ArgumentValue::Unsigned(flops)));
         }
     }
 }
 
 /// Returns the number of operations; `None` if unknown or out of range.
-fn flops(name: &str, arguments: &[(&str, ArgumentValue)]) -> Option<u64> {
+fn flops(name: &str, arguments: &Find<'_>) -> Option<u64> {
     let operator = name.rsplit("::").next().unwrap_or(name).trim_end_matches('_');
-    let shapes: Vec<Vec<u64>> = json(arguments, "shapes")?;
+    let shapes: Vec<Vec<u64>> = json(arguments, keys::SHAPES)?;
     let shape = |at: usize| shapes.get(at).map(Vec::as_slice);
     match operator {
         "mm" | "matmul" | "bmm" => product_of(shape(0)?, shape(1)?),
@@ -66,7 +67,7 @@ fn product_of(a: &[u64], b: &[u64]) -> Option<u64> {
     (k == other).then(|| product(&[&[2, *m, *k, *n], &[batches[0].max(batches[1])]]))?
 }
 
-fn convolution(arguments: &[(&str, ArgumentValue)], input: &[u64], weight: &[u64]) -> Option<u64> {
+fn convolution(arguments: &Find<'_>, input: &[u64], weight: &[u64]) -> Option<u64> {
     let ([batch, _, sizes @ ..], [out, channels, kernel @ ..]) = (input, weight) else { return None };
     let list =
         |key: &str, otherwise: u64| json::<Vec<u64>>(arguments, key).unwrap_or_else(|| vec![otherwise; sizes.len()]);
@@ -88,21 +89,26 @@ fn product(lists: &[&[u64]]) -> Option<u64> {
     lists.iter().copied().flatten().try_fold(1_u64, |product, number| product.checked_mul(*number))
 }
 
-fn json<T: for<'a> Deserialize<'a>>(arguments: &[(&str, ArgumentValue)], key: &str) -> Option<T> {
-    arguments.iter().find_map(|(own, value)| match value {
-        ArgumentValue::Json(text) | ArgumentValue::Text(text) if *own == key => serde_json::from_str(text).ok(),
+fn json<T: for<'a> Deserialize<'a>>(arguments: &Find<'_>, key: &str) -> Option<T> {
+    match arguments(key)? {
+        ArgumentValue::Json(text) | ArgumentValue::Text(text) => serde_json::from_str(&text).ok(),
         _ => None,
-    })
+    }
 }
+
+/// Finds the argument with a key.
+type Find<'a> = dyn Fn(&str) -> Option<ArgumentValue> + 'a;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(name: &str, arguments: &[(&str, &str)], expected: Option<u64>) {
-        let arguments: Vec<_> =
-            arguments.iter().map(|(key, value)| (*key, ArgumentValue::Json((*value).to_owned()))).collect();
-        assert_eq!(flops(name, &arguments), expected, "{name} {arguments:?}");
+        let find = |key: &str| {
+            let found = arguments.iter().find(|(own, _)| *own == key);
+            found.map(|(_, value)| ArgumentValue::Json((*value).to_owned()))
+        };
+        assert_eq!(flops(name, &find), expected, "{name} {arguments:?}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::{Additions, Hook};
 use crate::kind::{Kind, Kinds};
-use crate::read::{Event, What};
+use crate::read::What;
+use crate::tree::Item;
 use crate::value::ArgumentValue;
 
 /// Adds arguments to all events of some kinds.
@@ -29,8 +30,8 @@ impl Hook for Metadata {
         "metadata"
     }
 
-    fn event(&mut self, event: &Event<'_>, additions: &mut Additions) {
-        if self.kinds.contains(event.kind()) && matches!(event.what, What::Scope { .. } | What::Instant { .. }) {
+    fn event(&mut self, item: &Item<'_>, additions: &mut Additions) {
+        if self.kinds.contains(item.kind()) && matches!(item.what(), What::Scope { .. } | What::Instant { .. }) {
             additions.extend(self.arguments.iter().cloned());
         }
     }

@@ -35,6 +35,7 @@ mod metadata;
 mod module_path;
 mod modules;
 mod stack;
+mod standard;
 #[cfg(feature = "symbols")]
 mod symbols;
 
@@ -46,6 +47,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::active::core::Reach;
 use crate::error::Error;
 use crate::read::{Event, Recording, Thread};
+use crate::tree::Item;
 use crate::value::ArgumentValue;
 
 pub use flops::Flops;
@@ -59,8 +61,13 @@ pub use symbols::Symbols;
 /// Arguments that hooks add to an event.
 pub type Additions = Vec<(String, ArgumentValue)>;
 
+/// Name of the argument with the names of a stack, a list as JSON, innermost first.
+pub(crate) const CALL_STACK: &str = "call_stack";
+/// Name of the argument with the modules of the model around an event.
+pub(crate) const MODULE_PATH: &str = "module_path";
+
 /// Computes additional arguments for events.
-pub trait Hook {
+pub trait Hook: Send {
     /// Returns the name in messages.
     fn name(&self) -> &str;
 
@@ -87,8 +94,13 @@ pub trait Hook {
         let _ = thread;
     }
 
-    /// Called for each event.
-    fn event(&mut self, event: &Event<'_>, additions: &mut Additions);
+    /// Called for each event, and at the end of a thread for its open scopes.
+    fn event(&mut self, item: &Item<'_>, additions: &mut Additions);
+
+    /// Returns what a user should know about its additions so far.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Counts of a hook.
@@ -149,7 +161,7 @@ impl Hooks {
         if let Some(thread) = recording.threads().iter().find(|thread| thread.serial == serial) {
             self.thread(thread);
         }
-        recording.visit(serial, |event| each(event, self.event(event)))
+        recording.visit(serial, |event| each(event, self.event(&Item::Event(event))))
     }
 
     /// Announces events of this thread.
@@ -160,17 +172,27 @@ impl Hooks {
     }
 
     /// Returns the hooks' additions to an event.
-    pub fn event(&mut self, event: &Event<'_>) -> &Additions {
+    pub fn event(&mut self, item: &Item<'_>) -> &Additions {
         self.additions.clear();
         for (hook, counts) in self.hooks.iter_mut().filter(|(_, counts)| counts.panics == 0) {
             let before = self.additions.len();
             counts.events += 1;
-            if guarded(counts, || hook.event(event, &mut self.additions)).is_none() {
+            if guarded(counts, || hook.event(item, &mut self.additions)).is_none() {
                 self.additions.truncate(before);
             }
             counts.additions += self.additions.len().saturating_sub(before) as u64;
         }
         &self.additions
+    }
+
+    /// Returns what a user should know about the additions so far.
+    pub fn notes(&self) -> Vec<String> {
+        let panicked = |counts: &&HookCounts| counts.panics > 0;
+        let panics = self
+            .counts()
+            .filter(panicked)
+            .map(|counts| format!("the hook {} panicked; it added {} arguments before", counts.hook, counts.additions));
+        self.hooks.iter().flat_map(|(hook, _)| hook.notes()).chain(panics).collect()
     }
 
     /// Returns the counts of each hook.

@@ -9,9 +9,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Additions, Hook};
+use super::{Additions, Hook, MODULE_PATH};
 use crate::error::Error;
-use crate::read::{Event, Recording, Thread, What};
+use crate::read::{Recording, Thread, What};
+use crate::tree::Item;
+use crate::typed::keys;
 use crate::value::ArgumentValue;
 
 /// Adds, as `module_path`, the modules around an event and its own, outermost first.
@@ -42,11 +44,10 @@ impl Hook for ModulePath {
         for thread in recording.threads() {
             let mut found = Vec::new();
             recording.visit(thread.serial, |event| {
-                if let (What::Scope { start, end, .. }, Some(name)) = (event.what, module(event)) {
-                    found.push(Module { start, end, depth: event.depth, name, around: None });
-                }
+                found.extend(Module::of(&Item::Event(event)));
                 Ok::<(), Error>(())
             })?;
+            found.extend((0..).zip(&thread.open).filter_map(|(depth, scope)| Module::of(&Item::Open(scope, depth))));
             self.modules.insert(thread.serial, nested(found));
         }
         Ok(())
@@ -56,19 +57,14 @@ impl Hook for ModulePath {
         self.serial = thread.serial;
     }
 
-    fn event(&mut self, event: &Event<'_>, additions: &mut Additions) {
-        let start = match event.what {
-            What::Scope { start, .. } => start,
-            What::Lost { .. } => return,
-            other => other.end(),
-        };
+    fn event(&mut self, item: &Item<'_>, additions: &mut Additions) {
+        let Some([start, end]) = span(item) else { return };
         let Some(modules) = self.modules.get(&self.serial) else { return };
-        let own = u32::from(matches!(event.what, What::Scope { .. }));
-        let is_around = |module: &Module| {
-            module.start <= start && event.what.end() <= module.end && module.depth < event.depth + own
-        };
+        // A scope is within itself.
+        let depth = item.depth() + u32::from(matches!(item.what(), What::Scope { .. }));
+        let is_around = |module: &Module| module.start <= start && end <= module.end && module.depth < depth;
         // The last that begins before is the innermost, or within one that is around.
-        let after = modules.partition_point(|module| (module.start, module.depth) < (start, event.depth + own));
+        let after = modules.partition_point(|module| (module.start, module.depth) < (start, depth));
         let mut at = after.checked_sub(1);
         let mut names = Vec::new();
         while let Some(module) = at.map(|at| &modules[at]) {
@@ -79,16 +75,29 @@ impl Hook for ModulePath {
         }
         if !names.is_empty() {
             names.reverse();
-            additions.push(("module_path".into(), ArgumentValue::Text(names.join("/"))));
+            additions.push((MODULE_PATH.into(), ArgumentValue::Text(names.join("/"))));
         }
     }
 }
 
-fn module(event: &Event<'_>) -> Option<String> {
-    event.arguments().find_map(|(key, value)| match value {
-        ArgumentValue::Text(name) if key == "module" => Some(name),
-        _ => None,
-    })
+impl Module {
+    /// The module that a scope declares itself to be.
+    fn of(item: &Item<'_>) -> Option<Self> {
+        let What::Scope { .. } = item.what() else { return None };
+        let Some(ArgumentValue::Text(name)) = item.argument(keys::MODULE) else { return None };
+        let [start, end] = span(item)?;
+        Some(Self { start, end, depth: item.depth(), name, around: None })
+    }
+}
+
+/// Start and end; an open scope ends after everything.
+fn span(item: &Item<'_>) -> Option<[u64; 2]> {
+    match (item.what(), item) {
+        (What::Scope { start, .. }, Item::Open(..)) => Some([start, u64::MAX]),
+        (What::Scope { start, end, .. }, Item::Event(_)) => Some([start, end]),
+        (What::Lost { .. }, _) => None,
+        (other, _) => Some([other.end(); 2]),
+    }
 }
 
 /// In the order of their starts, each with the enclosing one.

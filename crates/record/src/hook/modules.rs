@@ -3,10 +3,11 @@
 //!
 //! The hook that names functions uses [`ModuleMap`] as well.
 
-use super::{Additions, Hook};
+use super::{Additions, CALL_STACK, Hook};
 use crate::error::Error;
-use crate::read::{Event, Recording};
+use crate::read::Recording;
 use crate::session::modules::Module;
+use crate::tree::Item;
 use crate::value::ArgumentValue;
 
 /// Adds to each stack, as `call_stack`, the file that contains each address, and the address within
@@ -54,21 +55,19 @@ impl Hook for Modules {
         Ok(())
     }
 
-    fn event(&mut self, event: &Event<'_>, additions: &mut Additions) {
-        add_stacks(event, additions, |address| self.0.place(address));
+    fn event(&mut self, item: &Item<'_>, additions: &mut Additions) {
+        add_stacks(item, additions, |address| self.0.place(address));
     }
 }
 
 /// Adds the names of each stack's addresses. These are return addresses; the call is one byte
 /// before.
-pub(super) fn add_stacks(event: &Event<'_>, additions: &mut Additions, mut name: impl FnMut(u64) -> String) {
-    for (_, value) in event.arguments() {
+pub(super) fn add_stacks(item: &Item<'_>, additions: &mut Additions, mut name: impl FnMut(u64) -> String) {
+    item.each_argument(|_, value| {
         if let ArgumentValue::Addresses(addresses) = value {
             let names: Vec<String> = addresses.iter().map(|address| name(address.saturating_sub(1))).collect();
             let text = serde_json::to_string(&names).unwrap_or_default();
             additions.push((CALL_STACK.into(), ArgumentValue::Json(text)));
         }
-    }
+    });
 }
-
-const CALL_STACK: &str = "call_stack";

@@ -3,6 +3,7 @@
 use super::{Additions, Flops, Hook, HookCounts, Hooks, Metadata, ModulePath, Modules, stack};
 use crate::active::core::Reach;
 use crate::read::{ArgumentValue, Event, Recording};
+use crate::tree::Item;
 use crate::{Error, Kind, Policy, Recorder, Value, instant, scope};
 
 fn recorded(program: impl FnOnce()) -> Recording {
@@ -79,7 +80,7 @@ impl Hook for Panics {
         "panics"
     }
 
-    fn event(&mut self, _: &Event<'_>, additions: &mut Additions) {
+    fn event(&mut self, _: &Item<'_>, additions: &mut Additions) {
         additions.push(("seen".into(), ArgumentValue::Unsigned(u64::from(self.0))));
         self.0 += 1;
         if self.0 == 2 {
@@ -110,7 +111,7 @@ impl Hook for OfProcess {
         if reach == Reach::Process { Ok(()) } else { Err("record the process".into()) }
     }
 
-    fn event(&mut self, _: &Event<'_>, _: &mut Additions) {}
+    fn event(&mut self, _: &Item<'_>, _: &mut Additions) {}
 }
 
 #[test]

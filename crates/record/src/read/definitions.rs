@@ -105,8 +105,8 @@ impl Definitions {
                 (device.hz, device.backend) = (words[2], texts.next().unwrap_or_default());
             }
             definition::MODULE => {
-                let (path, bias) = (texts.next().unwrap_or_default(), words[2]);
-                self.modules.insert(number, Module { path, bias, span: [words[3], words[4]] });
+                let (path, build_id) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
+                self.modules.insert(number, Module { path, bias: words[2], span: [words[3], words[4]], build_id });
             }
             definition::NOTE => self.notes.extend(texts),
             _ => {}
@@ -167,6 +167,12 @@ impl Definitions {
     /// Counts of slots for threads that left them.
     pub fn left(&self) -> &[(u32, [u64; definition::LEFT_WORDS - 2])] {
         &self.left
+    }
+
+    /// Whether any site or event may have an argument with this key.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.names.values().any(|name| name == key)
+            || self.sites.values().any(|site| site.keys.iter().any(|own| own == key))
     }
 
     pub fn sites(&self) -> impl Iterator<Item = &SiteFacts> {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::decode::{self, Event, What};
 use super::definitions::Definitions;
 use super::source::Source;
-use super::thread::{Loss, OpenScope, Thread};
+use super::thread::{Loss, Omitted, OpenScope, Thread};
 use super::view::View;
 use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, block, chunk, definition, header, policy, record, slot, state};
@@ -395,6 +395,7 @@ fn of_slot(thread: &mut Thread, before: &[u64], words: &[u64], definitions: &Def
     thread.interrupted = thread.interrupted.saturating_add(words[slot::INTERRUPTED]);
     thread.arguments_lost = thread.arguments_lost.saturating_add(words[slot::ARGUMENTS_LOST]);
     thread.too_deep = thread.too_deep.saturating_add(words[slot::TOO_DEEP]);
+    thread.omitted = thread.omitted.with(Omitted::of(&words[slot::OMITTED..]));
     let same = |(a, b): &(usize, usize)| a == b && [1, 3].iter().all(|place| before[a + place] == words[b + place]);
     let both = open_places(before).into_iter().zip(open_places(words)).take_while(same);
     let scope = |(_, at): (usize, usize)| open_scope(&words[at..], definitions);

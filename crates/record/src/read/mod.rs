@@ -32,7 +32,7 @@ pub use decode::{Arguments, Event, What};
 pub use definitions::SiteFacts;
 pub use device::{Device, Track};
 pub(crate) use source::Source;
-pub use thread::{Loss, OpenScope, Thread};
+pub use thread::{Loss, Omitted, OpenScope, Thread};
 pub use window::Window;
 
 use definitions::Definitions;
@@ -85,6 +85,8 @@ pub struct Status {
     pub pauses: u64,
     /// True for a copy of a session in progress.
     pub copy: bool,
+    /// Events that filters omitted, on all threads.
+    pub omitted: Omitted,
     /// Events that are in the recording but in no window, such as those of warm-up steps and around
     /// an agreed window; they are omitted.
     pub outside: u64,
@@ -203,6 +205,11 @@ impl Recording {
         self.definitions.sites()
     }
 
+    /// Checks whether any event may have an argument with this key.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        self.definitions.has_key(key)
+    }
+
     /// Visits events of a thread in the order in which they ended, with losses at their places.
     /// Scopes that had not ended are in [`Thread::open`].
     ///
@@ -254,6 +261,7 @@ fn keep_from(words: &[u64], pairs: &[ClockPair]) -> u64 {
 fn status(words: &[u64], pairs: &[ClockPair], threads: &[Thread], index: &Index) -> Status {
     let open = threads.iter().flat_map(|thread| &thread.open).map(|scope| scope.start);
     let known = pairs.last().map(|pair| pair.ticks).into_iter().chain(open).chain([index.latest()]).max();
+    let left = Omitted::of(&words[header::OMITTED..]);
     let lost = words[header::LOST];
     let span = (lost > 0).then_some([words[header::LOST_FIRST], words[header::LOST_LAST]]);
     Status {
@@ -271,6 +279,7 @@ fn status(words: &[u64], pairs: &[ClockPair], threads: &[Thread], index: &Index)
         blocks_lost: words[header::BLOCKS_LOST],
         pauses: words[header::PAUSES],
         copy: words[header::STATE] == state::COPY,
+        omitted: threads.iter().map(|thread| thread.omitted).fold(left, Omitted::with),
         outside: index.outside(),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::device::Track;
 use crate::kind::Kind;
+use crate::layout::Filter;
 use crate::value::ArgumentValue;
 
 /// Lost events.
@@ -20,6 +21,35 @@ impl Loss {
             (Some([a, b]), Some([c, d])) => Some([a.min(c), b.max(d)]),
             (one, None) | (None, one) => one,
         };
+    }
+}
+
+/// Events that a session's filters omitted.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Omitted {
+    /// Events of kinds that are not recorded; counted only on request
+    /// ([`Builder::count_omitted`](crate::Builder::count_omitted)).
+    pub kinds: u64,
+    /// Scopes whose turn it was not ([`Builder::one_in`](crate::Builder::one_in)).
+    pub one_in: u64,
+    /// Scopes that were too short ([`Builder::longer_than`](crate::Builder::longer_than)).
+    pub longer_than: u64,
+}
+
+impl Omitted {
+    /// Reads the counts, in the order of [`Filter`].
+    pub(crate) fn of(words: &[u64]) -> Self {
+        let count = |filter: Filter| words[filter as usize];
+        Self { kinds: count(Filter::Kinds), one_in: count(Filter::OneIn), longer_than: count(Filter::LongerThan) }
+    }
+
+    /// Returns the sum of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            kinds: self.kinds.saturating_add(other.kinds),
+            one_in: self.one_in.saturating_add(other.one_in),
+            longer_than: self.longer_than.saturating_add(other.longer_than),
+        }
     }
 }
 
@@ -44,6 +74,8 @@ pub struct Thread {
     pub arguments_lost: u64,
     /// Scopes opened too deep to be visible while they were open.
     pub too_deep: u64,
+    /// Events that filters omitted, while the thread had a slot.
+    pub omitted: Omitted,
     /// Open scopes, outermost first.
     pub open: Vec<OpenScope>,
 }

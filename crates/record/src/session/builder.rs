@@ -18,6 +18,7 @@ use super::standing::Recorder;
 use crate::active::core::Reach;
 use crate::backend::{Backend, Shared};
 use crate::clock::RecordClock;
+use crate::detail::Details;
 use crate::error::Error;
 use crate::kind::{Kind, Kinds};
 
@@ -54,6 +55,14 @@ impl Builder {
         Self(Settings { spill: Some(path.as_ref().to_path_buf()), ..self.0 })
     }
 
+    /// Sets whether events of kinds that are not recorded are counted ([`Status::omitted`]). Every
+    /// event then takes the slow path; use it to find out why events are missing.
+    ///
+    /// [`Status::omitted`]: crate::read::Status::omitted
+    pub fn count_omitted(self, wanted: bool) -> Self {
+        Self(Settings { counts_omitted: wanted, ..self.0 })
+    }
+
     /// Records one in this many scopes of a thread.
     pub fn one_in(self, every: u32) -> Self {
         Self(Settings { every, ..self.0 })
@@ -84,9 +93,45 @@ impl Builder {
         Self(Settings { keep: Some(span), ..self.0 })
     }
 
-    /// Sets whether arguments behind `||` are evaluated; true by default.
+    /// Sets whether arguments behind `||` are evaluated; true by default. [`Builder::shapes`],
+    /// [`Builder::stacks`], [`Builder::modules`] and [`Builder::flops`], called afterwards, make
+    /// exceptions. An argument is evaluated if any session that records the event wants it.
     pub fn details(self, wanted: bool) -> Self {
-        Self(Settings { details: wanted, ..self.0 })
+        Self(Settings { details: if wanted { Details::ALL } else { Details::NONE }, ..self.0 })
+    }
+
+    /// Sets whether the dimensions of tensors are recorded: arguments `shapes` behind `||`.
+    pub fn shapes(self, wanted: bool) -> Self {
+        self.detail(Details::SHAPES, wanted)
+    }
+
+    /// Sets whether call stacks are recorded: arguments `stack` behind `||`.
+    pub fn stacks(self, wanted: bool) -> Self {
+        self.detail(Details::STACKS, wanted)
+    }
+
+    /// Sets whether modules of the model are recorded, which give events their module path:
+    /// arguments `module` behind `||`.
+    pub fn modules(self, wanted: bool) -> Self {
+        self.detail(Details::MODULES, wanted)
+    }
+
+    /// Sets whether exports compute floating-point operations. They need shapes, which `true`
+    /// requests too.
+    pub fn flops(self, wanted: bool) -> Self {
+        let with = self.detail(Details::FLOPS, wanted);
+        if wanted { with.shapes(true) } else { with }
+    }
+
+    /// Sets whether memory events are recorded: the kind [`Kind::Memory`].
+    pub fn memory(self, wanted: bool) -> Self {
+        let kinds = self.0.kinds.with(Kind::Memory, wanted);
+        Self(Settings { kinds, ..self.0 })
+    }
+
+    fn detail(self, group: Details, wanted: bool) -> Self {
+        let details = self.0.details.with(group, wanted);
+        Self(Settings { details, ..self.0 })
     }
 
     /// Sets the process's rank, if no launcher provides it.

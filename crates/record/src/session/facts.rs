@@ -33,10 +33,17 @@ pub struct Facts {
     pub policy: String,
     /// Recorded kinds.
     pub kinds: Vec<String>,
+    /// Groups of arguments behind `||` that were recorded: `shapes`, `stacks`, `modules`, `flops`
+    /// (computed from shapes), `other`. `None` in recordings of earlier versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Vec<String>>,
     /// `tsc` or `monotonic_raw`.
     pub clock: String,
     /// Why that clock was chosen.
     pub clock_reason: String,
+    /// True if events of kinds that were not recorded were counted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub counts_omitted: bool,
     /// One in this many scopes was recorded.
     pub every: u32,
     /// Scopes shorter than this were not recorded, ns.

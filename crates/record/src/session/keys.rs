@@ -15,7 +15,8 @@ impl Builder {
     /// Sets one setting from its text: `reach` (process, thread), `policy` (drop_newest, flight,
     /// stream), `bytes` (64MiB), `every` (200ms, how often a stream appends), `spill` (a path),
     /// `kinds` (user,collective), `one_in`, `longer_than`, `clock` (best, tsc, monotonic_raw),
-    /// `pair_period`, `threads`, `keep`, `details` (true, false), `rank`, `paused` (true, false).
+    /// `pair_period`, `threads`, `keep`, `rank`, and with true or false `details`, `shapes`,
+    /// `stacks`, `modules`, `flops`, `memory`, `count_omitted`, `paused`.
     ///
     /// # Errors
     /// [`Error::Setting`] names the setting and its valid values.
@@ -71,6 +72,12 @@ impl Builder {
             "threads" => self.threads(number()? as usize),
             "keep" => self.keep(span()?),
             "details" => self.details(yes()?),
+            "shapes" => self.shapes(yes()?),
+            "stacks" => self.stacks(yes()?),
+            "modules" => self.modules(yes()?),
+            "flops" => self.flops(yes()?),
+            "memory" => self.memory(yes()?),
+            "count_omitted" => self.count_omitted(yes()?),
             "rank" => self.rank(number()?),
             // `paused`, the last of them.
             _ => self.paused_if(yes()?),
@@ -111,7 +118,7 @@ fn bytes(text: &str) -> Result<usize, String> {
     })
 }
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 21] = [
     "reach",
     "policy",
     "bytes",
@@ -125,6 +132,12 @@ const KEYS: [&str; 15] = [
     "threads",
     "keep",
     "details",
+    "shapes",
+    "stacks",
+    "modules",
+    "flops",
+    "memory",
+    "count_omitted",
     "rank",
     "paused",
 ];
@@ -178,7 +191,13 @@ mod tests {
             ("pair_period", "0.5s", "pair_period: 500ms"),
             ("threads", "9", "threads: 9"),
             ("keep", "2min", "keep: Some(120s)"),
-            ("details", "false", "details: false"),
+            ("details", "false", "details: Details(0)"),
+            ("shapes", "false", "details: Details(30)"),
+            ("stacks", "false", "details: Details(29)"),
+            ("modules", "false", "details: Details(27)"),
+            ("flops", "false", "details: Details(23)"),
+            ("memory", "false", "kinds: Kinds(191)"),
+            ("count_omitted", "true", "counts_omitted: true"),
             ("rank", "3", "rank: Some(3)"),
             ("paused", "true", "paused: true"),
             ("window", "1s", "`window` is not a setting; the settings are reach, policy"),

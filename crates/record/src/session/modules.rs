@@ -3,7 +3,7 @@
 //! They are written into a session as definitions when it records its first stack, and again when
 //! it ends, to cover files loaded since.
 //!
-//! It does not read the mapped files.
+//! It does not read the mapped files: their build IDs are in memory too.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +22,8 @@ pub struct Module {
     pub bias: u64,
     /// Start and end of its executable part.
     pub span: [u64; 2],
+    /// Its GNU build ID in hexadecimal digits; empty: unknown.
+    pub build_id: String,
 }
 
 /// Writes them into every session that has not got them, once per change of sessions.
@@ -53,7 +55,7 @@ fn define(core: &Core, modules: &[Module]) {
     let count = u32::try_from(modules.len()).unwrap_or(u32::MAX);
     core.modules.store(count, Ordering::Relaxed);
     for (number, module) in (0..count).zip(modules) {
-        core.define_module(number, module.bias, module.span, &module.path);
+        core.define_module(number, module.bias, module.span, [&module.path, &module.build_id]);
     }
 }
 
@@ -91,10 +93,48 @@ extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, found: *mut c
         // SAFETY: a text that ends in a zero, valid during this call.
         let path = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
         let path = path.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
-        found.push(Module { path, bias: info.dlpi_addr, span });
+        found.push(Module { path, bias: info.dlpi_addr, span, build_id: loaded_build_id(info, segments) });
     }
     0
 }
 
+/// The build ID in the notes that are loaded.
+fn loaded_build_id(info: &libc::dl_phdr_info, segments: &[libc::Elf64_Phdr]) -> String {
+    let is_loaded = |notes: &libc::Elf64_Phdr| {
+        segments.iter().any(|segment| {
+            segment.p_type == libc::PT_LOAD
+                && segment.p_flags & libc::PF_R != 0
+                && segment.p_vaddr <= notes.p_vaddr
+                && notes.p_vaddr.saturating_add(notes.p_memsz) <= segment.p_vaddr.saturating_add(segment.p_filesz)
+        })
+    };
+    let notes = segments.iter().filter(|segment| segment.p_type == libc::PT_NOTE && is_loaded(segment));
+    let found = notes.filter_map(|notes| {
+        let first = info.dlpi_addr.wrapping_add(notes.p_vaddr) as *const u8;
+        // SAFETY: the linker has loaded these bytes for reading, as checked above, and keeps the
+        // file during this call.
+        build_id(unsafe { std::slice::from_raw_parts(first, usize::try_from(notes.p_memsz).ok()?) })
+    });
+    found.into_iter().next().unwrap_or_default()
+}
+
+/// Returns the GNU build ID among the notes of a file, in hexadecimal digits.
+pub(crate) fn build_id(mut notes: &[u8]) -> Option<String> {
+    // Lengths of name and descriptor, and the type; then both, each padded to words.
+    while let Some((head, rest)) = notes.split_first_chunk::<12>() {
+        let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let [name, length] = [word(0), word(4)].map(|length| length as usize);
+        let (name, rest) = rest.split_at_checked(name.next_multiple_of(NOTE_WORD))?;
+        let descriptor = rest.get(..length)?;
+        if word(8) == NT_GNU_BUILD_ID && name == b"GNU\0" {
+            return Some(descriptor.iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        notes = rest.get(length.next_multiple_of(NOTE_WORD)..)?;
+    }
+    None
+}
+
+const NOTE_WORD: usize = 4;
+const NT_GNU_BUILD_ID: u32 = 3;
 /// Files of one program.
 const MODULES_MAX: usize = 4096;

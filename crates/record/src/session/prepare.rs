@@ -20,6 +20,7 @@ use crate::active::core::{Core, Reach};
 use crate::active::registry::Registry;
 use crate::backend::{BackendStatus, Request, Running};
 use crate::clock::{self, RecordClock, Ticks};
+use crate::detail::Details;
 use crate::error::Error;
 use crate::layout::{BYTES_LIMIT, BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
 use crate::memory::lock::Lock;
@@ -45,7 +46,8 @@ impl Prepared {
         let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
         // Before memory is taken and a file made.
         registry_admits(registry, &settings)?;
-        let request = Request { reach: settings.reach, kinds: settings.kinds, details: settings.details };
+        let request =
+            Request { reach: settings.reach, kinds: settings.kinds, details: settings.details != Details::NONE };
         let backends = Running::prepare(&settings.backends, &request)?;
         let bytes = settings.policy.bytes();
         let layout = Layout::dividing(bytes, settings.threads).ok_or(Error::Setting {
@@ -232,6 +234,7 @@ fn core_of(
         least_ticks: in_ticks(ticks, settings.longer_than),
         recycle: matches!(settings.policy, Policy::Flight { .. }),
         details: settings.details,
+        counts_omitted: settings.counts_omitted,
         paused: AtomicBool::new(settings.paused),
         modules: AtomicU32::new(0),
         pairs: Lock::default(),
@@ -270,6 +273,8 @@ fn facts_of(settings: &Settings, place: &Location<'_>, ticks: Ticks, clock_reaso
         clock: name_of(ticks).into(),
         clock_reason,
         every: settings.every,
+        counts_omitted: settings.counts_omitted,
+        details: Some(settings.details.names().map(str::to_owned).collect()),
         longer_than_ns: u64::try_from(settings.longer_than.as_nanos()).unwrap_or(u64::MAX),
         started_at: place.to_string(),
         ..own
@@ -288,6 +293,7 @@ fn choices(facts: &Facts, core: &Core) -> Vec<String> {
         format!("{} chunks of {} bytes, policy {}", layout.chunks, layout.chunk_bytes, facts.policy),
         format!("up to {} threads with their open scopes", layout.slots),
         format!("kinds {}", facts.kinds.join(", ")),
+        format!("details {}", facts.details.as_deref().unwrap_or_default().join(", ")),
     ]
 }
 

@@ -10,6 +10,7 @@ use super::schedule::Schedule;
 use crate::active::core::Reach;
 use crate::backend::Shared;
 use crate::clock::RecordClock;
+use crate::detail::Details;
 use crate::kind::Kinds;
 
 /// What happens to events when a session's memory is full.
@@ -70,7 +71,8 @@ pub(super) struct Settings {
     pub pair_period: Duration,
     pub threads: usize,
     pub keep: Option<Duration>,
-    pub details: bool,
+    pub details: Details,
+    pub counts_omitted: bool,
     pub rank: Option<u32>,
     pub ranks: Option<u32>,
     pub paused: bool,
@@ -113,7 +115,8 @@ impl Default for Settings {
             pair_period: Duration::from_secs(1),
             threads: 256,
             keep: None,
-            details: true,
+            details: Details::ALL,
+            counts_omitted: false,
             rank: None,
             ranks: None,
             paused: false,

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::active::registry::Activity;
 use crate::clock::Ticks;
+use crate::detail::Details;
 use crate::memory::{gate, order};
 use crate::thread::lane::{Lane, Opened};
 
@@ -39,8 +40,8 @@ pub(crate) struct Block {
     pub correlation: Cell<u64>,
     pub serial: Cell<u32>,
     pub ticks: Cell<Ticks>,
-    /// Whether arguments behind `||` are made.
-    pub details: Cell<bool>,
+    /// Groups of arguments behind `||` that are evaluated.
+    pub details: Cell<Details>,
     pub lanes: [Lane; LANES],
     pub lane_count: Cell<usize>,
     pub tid: Cell<u64>,
@@ -62,7 +63,7 @@ impl Block {
             fast_gate: Cell::new(gate::NEVER),
             known_gate: Cell::new(0),
             kinds: Cell::new(0),
-            details: Cell::new(false),
+            details: Cell::new(Details::NONE),
             registry: Cell::new(0),
             serial: Cell::new(0),
             ticks: Cell::new(Ticks::Raw),

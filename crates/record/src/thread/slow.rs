@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::active::registry::Registry;
+use crate::layout::Filter;
 use crate::memory::{gate, order};
 use crate::site::Site;
 use crate::thread::block::Block;
@@ -129,7 +130,7 @@ pub(crate) fn record(site: &'static Site, kind: u64, second: Option<u64>, argume
         let Some(number) = number_of(site, block) else { return };
         let second = second.unwrap_or_else(|| block.new_id());
         let now = block.ticks.get().now();
-        for lane in block.lanes().iter().filter(|lane| lane.core().wanted() & site.bit != 0) {
+        for lane in block.lanes().iter().filter(|lane| is_of_kind(lane, site)) {
             let head = crate::layout::record::head(number, kind, 3, lane.depth());
             lane.write_with([head, now, second], arguments);
         }
@@ -155,8 +156,25 @@ fn number_of(site: &'static Site, block: &Block) -> Option<u32> {
     number
 }
 
+/// Whether a lane records a scope of a site that begins now; if a filter omits it, it is counted.
 fn wants(lane: &Lane, site: &Site) -> bool {
+    let every = lane.core().every.load(Ordering::Relaxed);
+    if !is_of_kind(lane, site) {
+        return false;
+    }
+    let is_turn = every <= 1 || lane.is_turn(every);
+    if !is_turn {
+        lane.omit(Filter::OneIn);
+    }
+    is_turn
+}
+
+/// Whether a lane records events of a site's kind; if not, and that is counted, it is.
+fn is_of_kind(lane: &Lane, site: &Site) -> bool {
     let core = lane.core();
-    let every = core.every.load(Ordering::Relaxed);
-    core.wanted() & site.bit != 0 && (every <= 1 || lane.is_turn(every))
+    let wanted = core.wanted();
+    if wanted != 0 && wanted & site.bit == 0 && core.counts_omitted {
+        lane.omit(Filter::Kinds);
+    }
+    wanted & site.bit != 0
 }

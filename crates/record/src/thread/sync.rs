@@ -15,6 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::active::core::Core;
 use crate::active::registry::Registry;
+use crate::detail::Details;
 use crate::layout::header;
 use crate::memory::gate;
 use crate::thread::block::{self, Block, LANES};
@@ -82,13 +83,14 @@ pub(crate) fn bring_up(block: &Block, registry: &Registry) {
     }
     let watches = || registry.watches().iter().filter(|watch| watch.is_for(block.serial.get()));
     let observed = watches().fold(0, |kinds, watch| kinds | watch.kinds);
-    block.kinds.set(block.lanes().iter().fold(observed, |kinds, lane| kinds | lane.core().wanted()));
-    block.details.set(block.lanes().iter().any(|lane| lane.core().details) || watches().any(|watch| watch.arguments));
+    block.kinds.set(block.lanes().iter().fold(observed, |kinds, lane| kinds | lane.core().noticed()));
+    let details = if watches().any(|watch| watch.arguments) { Details::ALL } else { Details::NONE };
+    block.details.set(block.lanes().iter().fold(details, |details, lane| details.union(lane.core().details)));
     block.ticks.set(registry.ticks());
     // From now on handlers count in the lanes, which must be whole.
     compiler_fence(Ordering::SeqCst);
     block.known_gate.set(gate);
-    let plain = |core: &Core| core.every.load(Ordering::Relaxed) <= 1 && core.least_ticks == 0;
+    let plain = |core: &Core| core.every.load(Ordering::Relaxed) <= 1 && core.least_ticks == 0 && !core.counts_omitted;
     let usual = !registry.is_slow() && block.lane_count.get() == 1 && plain(block.lane().core());
     block.fast_gate.set(if usual { gate } else { gate::NEVER });
 }

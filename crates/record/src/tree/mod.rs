@@ -28,8 +28,8 @@ pub use whole::{Node, Tree};
 pub enum Item<'a> {
     /// A recorded event.
     Event(&'a Event<'a>),
-    /// A scope that had not ended when the recording did.
-    Open(&'a OpenScope),
+    /// A scope that had not ended when the recording did, and the number of scopes around it.
+    Open(&'a OpenScope, u32),
 }
 
 impl Item<'_> {
@@ -37,7 +37,7 @@ impl Item<'_> {
     pub fn name(&self) -> &str {
         match self {
             Self::Event(event) => event.name(),
-            Self::Open(scope) => &scope.name,
+            Self::Open(scope, _) => &scope.name,
         }
     }
 
@@ -45,7 +45,7 @@ impl Item<'_> {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Event(event) => event.kind(),
-            Self::Open(scope) => scope.kind,
+            Self::Open(scope, _) => scope.kind,
         }
     }
 
@@ -53,7 +53,23 @@ impl Item<'_> {
     pub fn what(&self) -> What {
         match self {
             Self::Event(event) => event.what,
-            Self::Open(scope) => What::Scope { start: scope.start, end: 0, id: scope.id, unfinished: true },
+            Self::Open(scope, _) => What::Scope { start: scope.start, end: 0, id: scope.id, unfinished: true },
+        }
+    }
+
+    /// Returns the number of enclosing open scopes.
+    pub fn depth(&self) -> u32 {
+        match self {
+            Self::Event(event) => event.depth,
+            Self::Open(_, depth) => *depth,
+        }
+    }
+
+    /// Returns the value of an argument.
+    pub fn argument(&self, key: &str) -> Option<ArgumentValue> {
+        match self {
+            Self::Event(event) => event.arguments().find(|(own, _)| *own == key).map(|(_, value)| value),
+            Self::Open(scope, _) => scope.arguments.iter().find(|(own, _)| own == key).map(|(_, value)| value.clone()),
         }
     }
 
@@ -61,7 +77,7 @@ impl Item<'_> {
     pub fn each_argument(&self, mut each: impl FnMut(&str, &ArgumentValue)) {
         match self {
             Self::Event(event) => event.arguments().for_each(|(key, value)| each(key, &value)),
-            Self::Open(scope) => scope.arguments.iter().for_each(|(key, value)| each(key, value)),
+            Self::Open(scope, _) => scope.arguments.iter().for_each(|(key, value)| each(key, value)),
         }
     }
 }
@@ -103,8 +119,9 @@ pub fn walk<E: From<Error>>(
     for (depth, scope) in thread.open.iter().enumerate().rev() {
         let ticks = [scope.start, end.max(scope.start)];
         let times = ticks.map(&mut clock);
-        let placed = placer.place(Unplaced { depth: depth as u32, ticks, times, is_scope: true });
-        each(Item::Open(scope), &placed)?;
+        let depth = depth as u32;
+        let placed = placer.place(Unplaced { depth, ticks, times, is_scope: true });
+        each(Item::Open(scope, depth), &placed)?;
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ impl Tree {
         walk(recording, thread, clock, |item, placed| {
             let mut arguments = Vec::new();
             item.each_argument(|key, value| arguments.push((key.to_owned(), value.clone())));
-            let open = matches!(item, Item::Open(_));
+            let open = matches!(item, Item::Open(..));
             let (name, kind, what) = (item.name().to_owned(), item.kind(), item.what());
             tree.nodes.push(Node { name, kind, what, open, placed: *placed, parent: None, arguments });
             Ok::<(), Error>(())

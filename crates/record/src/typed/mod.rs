@@ -54,6 +54,12 @@ pub mod keys {
     pub const SEQUENCE_NUMBER: &str = "sequence_number";
     /// Thread id of the forward call.
     pub const FORWARD_THREAD: &str = "forward_thread";
+    /// Dimensions of the tensors of an operator, as JSON.
+    pub const SHAPES: &str = "shapes";
+    /// Call stack, as returned by [`stack`](crate::hook::stack).
+    pub const STACK: &str = "stack";
+    /// Name by which a scope declares itself a module of the model.
+    pub const MODULE: &str = "module";
     /// Handle by which a compiled program identifies the origin of an operator.
     pub const DEBUG_HANDLE: &str = "debug_handle";
 }

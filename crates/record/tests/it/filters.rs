@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use probe_sync_record::event::ScopeWords;
 use probe_sync_record::observe::{Observer, Observing};
+use probe_sync_record::read::Omitted;
 use probe_sync_record::{Builder, Error, Kind, Policy, Reach, Recorder, Recording, Site, Span, flow, instant, scope};
 
 use crate::support::{alone, tallies};
@@ -60,6 +61,44 @@ fn kinds_that_are_not_wanted_are_left_out_whoever_makes_them() {
     flow!(Step, "user's flow", 5);
     assert_eq!(Span::nowhere(&IO).id(), 0);
     assert_eq!(counts(&session.finish().expect("whole"), ["io", "user", "user too", "user's flow"]), [2, 0, 0, 0]);
+}
+
+#[test]
+fn what_filters_omit_is_counted_by_filter() {
+    let _alone = alone();
+    let omitted = |builder: Builder| {
+        let session = builder.start().expect("few");
+        let emit = || {
+            for n in 0..6_u64 {
+                let _scope = scope!(Kind::Io, "scope", n = n);
+                instant!("moment");
+            }
+            drop(scope!("short"));
+        };
+        // Also on a thread that has ended.
+        let adopter = session.adopter();
+        std::thread::scope(|threads| {
+            let other = threads.spawn(move || {
+                let _adopted = adopter.adopt();
+                emit();
+            });
+            other.join().expect("no panic");
+        });
+        emit();
+        session.finish().expect("whole").status().omitted
+    };
+    let expected = |kinds, one_in, longer_than| {
+        let mut expected = Omitted::default();
+        (expected.kinds, expected.one_in, expected.longer_than) = (kinds, one_in, longer_than);
+        expected
+    };
+    assert_eq!(omitted(builder()), expected(0, 0, 0));
+    assert_eq!(omitted(builder().one_in(3)), expected(0, 2 * 4, 0));
+    assert_eq!(omitted(builder().longer_than(Duration::from_secs(60))), expected(0, 0, 2 * 7));
+    let io = || builder().kinds(&[Kind::Io]);
+    assert_eq!(omitted(io()), expected(0, 0, 0), "only on request");
+    assert_eq!(omitted(io().count_omitted(true)), expected(2 * 7, 0, 0));
+    assert_eq!(omitted(io().count_omitted(true).one_in(2)), expected(2 * 7, 2 * 3, 0));
 }
 
 /// The lanes behind the one that goes move up, with what is open in them.

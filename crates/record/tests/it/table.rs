@@ -1,10 +1,11 @@
 //! Every policy with every reach, nesting and way to end: counts are exact, and each recording
-//! holds its own span.
+//! holds its own span. Every set of kinds holds events of these kinds.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use probe_sync_record::{Builder, Policy, Reach, Recorder, Recording, Session, scope};
+use probe_sync_record::read::Event;
+use probe_sync_record::{Builder, Error, Kind, Policy, Reach, Recorder, Recording, Session, counter, instant, scope};
 
 use crate::support::{Tally, alone, sums, tallies};
 
@@ -205,6 +206,61 @@ fn every_combination_counts_exactly() {
     for keeps in [Keeps::Oldest, Keeps::Newest, Keeps::OldestOfSpan, Keeps::Streamed] {
         rows(keeps, |_, _, _| true);
     }
+}
+
+/// A scope, an instant and a counter of each kind.
+fn every_kind() {
+    macro_rules! events {
+        ($($kind:ident)*) => {
+            $({
+                drop(scope!(Kind::$kind, "scope", kind = Kind::$kind as u32));
+                instant!(Kind::$kind, "instant");
+                counter!(Kind::$kind, "counter", 1);
+            })*
+        };
+    }
+    events!(Function Backward User Collective Runtime Io Memory Custom);
+}
+
+/// Kinds of the events of a recording, in their order, and how many there are.
+fn kinds_of(recording: &Recording) -> (Vec<Kind>, u64) {
+    let (mut kinds, mut count) = (std::collections::BTreeSet::new(), 0);
+    for thread in recording.threads() {
+        let take = |event: &Event<'_>| {
+            kinds.insert(event.kind());
+            count += 1;
+            Ok::<(), Error>(())
+        };
+        recording.visit(thread.serial, take).expect("sound");
+    }
+    (kinds.into_iter().collect(), count)
+}
+
+/// Alone and around a session of all other kinds.
+#[test]
+fn every_set_of_kinds_holds_events_of_these_kinds() {
+    run(|| {
+        for set in 1..1_u32 << Kind::ALL.len() {
+            let (own, other): (Vec<Kind>, Vec<Kind>) =
+                Kind::ALL.into_iter().partition(|kind| set & (1 << *kind as u32) != 0);
+            let policy =
+                if set % 2 == 0 { Policy::DropNewest { bytes: BYTES } } else { Policy::Flight { bytes: BYTES } };
+            let builder =
+                |kinds: &[Kind]| Recorder::builder().reach(Reach::Thread).policy(policy).threads(1).kinds(kinds);
+            let session = builder(&own).start().expect("few");
+            every_kind();
+            let within = (!other.is_empty()).then(|| builder(&other).start().expect("few"));
+            every_kind();
+            if let Some(within) = within {
+                let recording = within.finish().expect("whole");
+                assert_eq!(kinds_of(&recording), (other.clone(), 3 * other.len() as u64), "within {own:?}");
+            }
+            let recording = session.finish().expect("whole");
+            assert_eq!(kinds_of(&recording), (own.clone(), 6 * own.len() as u64));
+            let names: Vec<&str> = own.iter().map(|kind| kind.as_str()).collect();
+            assert_eq!(recording.facts().kinds, names);
+        }
+    });
 }
 
 #[test]

@@ -9,45 +9,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::agent::Agent;
 use super::event::{AgentId, CodeObjectId, CounterId, KernelId, QueueId, StreamId, StringId, TrackId};
-
-/// Type of an agent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AgentKind {
-    /// A CPU.
-    Cpu,
-    /// A GPU.
-    #[default]
-    Gpu,
-}
-
-impl AgentKind {
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            Self::Cpu => "CPU",
-            Self::Gpu => "GPU",
-        }
-    }
-}
-
-/// A device.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Agent {
-    /// Type.
-    pub kind: AgentKind,
-    /// Index among all devices of the node.
-    pub absolute_index: i64,
-    /// Index among the devices visible to the process.
-    pub logical_index: i64,
-    /// Index among the devices of its type.
-    pub type_index: i64,
-    /// Name, for example `gfx942`.
-    pub name: String,
-    /// Product name.
-    pub product_name: String,
-    /// Vendor name.
-    pub vendor_name: String,
-}
 
 /// A code object, which kernels are loaded from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +52,7 @@ pub struct CounterDefinition {
 pub(super) enum Definition {
     String(StringId, String),
     Thread { id: i64, tid: i64, name: Option<String> },
+    ThreadSpan { id: i64, span: [i64; 2] },
     Agent(AgentId, Agent),
     Queue(QueueId, String),
     Stream(StreamId, String),

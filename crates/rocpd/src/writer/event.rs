@@ -1,8 +1,10 @@
-//! The events that can be recorded: regions, kernels, copies, counters and samples, as plain
-//! values.
+//! The events that can be recorded: regions, kernels, copies, allocations, counters and samples, as
+//! plain values.
 //!
 //! Names are ids of strings that the writer holds, so an event without arguments needs no
 //! allocation. Times are in ns of CLOCK_BOOTTIME.
+
+use serde_json::json;
 
 /// A string of the database; the default is the empty string.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -78,7 +80,36 @@ pub struct Region {
     pub arguments: Box<[Argument]>,
     /// JSON; a marker has its text in it ([`message`]).
     pub extdata: Option<Box<str>>,
+    /// Where it was recorded.
+    pub source: Option<Box<Source>>,
 }
+
+/// Place in a program.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Functions that were being called, innermost first.
+    pub call_stack: Vec<String>,
+    /// Source file; empty: unknown.
+    pub file: String,
+    /// Line in the source file.
+    pub line: u32,
+}
+
+impl Source {
+    /// Returns the JSON for the columns `call_stack` and `line_info`.
+    pub(super) fn columns(&self) -> [String; 2] {
+        let stack = if self.call_stack.is_empty() { NOTHING.into() } else { json!(self.call_stack).to_string() };
+        let line = if self.file.is_empty() {
+            NOTHING.into()
+        } else {
+            json!({ "file": self.file, "line": self.line }).to_string()
+        };
+        [stack, line]
+    }
+}
+
+/// JSON of a column without content, as rocprofv3 writes it.
+pub(super) const NOTHING: &str = "{}";
 
 /// A kernel that ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,6 +212,48 @@ impl MemoryCopy {
     }
 }
 
+/// What happened to memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MemoryOperation {
+    /// It was allocated.
+    #[default]
+    Allocate,
+    /// It was freed.
+    Free,
+}
+
+impl MemoryOperation {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Allocate => "ALLOC",
+            Self::Free => "FREE",
+        }
+    }
+}
+
+/// An allocation of memory, or its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryAllocation {
+    /// Start of the call.
+    pub start_ns: i64,
+    /// End of the call.
+    pub end_ns: i64,
+    /// What happened.
+    pub operation: MemoryOperation,
+    /// The agent that owns the memory.
+    pub agent: Option<AgentId>,
+    /// Category, for example `MEMORY_ALLOCATION`.
+    pub category: StringId,
+    /// Address.
+    pub address: i64,
+    /// Size, bytes.
+    pub size: i64,
+    /// Related events.
+    pub links: Links,
+    /// Where it was recorded.
+    pub source: Option<Box<Source>>,
+}
+
 /// The value of a counter at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CounterValue {
@@ -207,20 +280,25 @@ pub struct Sample {
     pub category: StringId,
     /// Related events.
     pub links: Links,
+    /// Arguments, in their order.
+    pub arguments: Box<[Argument]>,
     /// JSON.
     pub extdata: Option<Box<str>>,
+    /// Where it was recorded.
+    pub source: Option<Box<Source>>,
 }
 
 impl Sample {
     /// Creates an instant event on a row; all other fields are zero or the default.
     pub fn new(track: TrackId, at_ns: i64) -> Self {
-        Self { at_ns, track, category: StringId::default(), links: Links::default(), extdata: None }
+        let (category, links) = (StringId::default(), Links::default());
+        Self { at_ns, track, category, links, arguments: Box::default(), extdata: None, source: None }
     }
 }
 
 /// Returns the JSON in which rocprofv3's readers expect the text of a marker.
 pub fn message(text: &str) -> Option<Box<str>> {
-    Some(serde_json::json!({ "message": text }).to_string().into())
+    Some(json!({ "message": text }).to_string().into())
 }
 
 /// Any of these events, in a buffer.
@@ -229,6 +307,7 @@ pub(super) enum Event {
     Region(Region),
     Kernel(Kernel),
     MemoryCopy(MemoryCopy),
+    MemoryAllocation(MemoryAllocation),
     Counter(CounterValue),
     Sample(Sample),
 }
@@ -238,16 +317,20 @@ impl Event {
     pub fn rows(&self) -> usize {
         match self {
             Self::Region(region) => 2 + region.arguments.len(),
-            Self::Kernel(_) | Self::MemoryCopy(_) | Self::Sample(_) => 2,
+            Self::Sample(sample) => 2 + sample.arguments.len(),
+            Self::Kernel(_) | Self::MemoryCopy(_) | Self::MemoryAllocation(_) => 2,
             Self::Counter(_) => 3,
         }
     }
 
-    /// Its JSON.
-    pub fn extdata(&self) -> Option<&str> {
+    /// Returns true if its event has JSON of its own.
+    pub fn is_told(&self) -> bool {
         match self {
-            Self::Region(Region { extdata, .. }) | Self::Sample(Sample { extdata, .. }) => extdata.as_deref(),
-            Self::Kernel(_) | Self::MemoryCopy(_) | Self::Counter(_) => None,
+            Self::Region(Region { extdata, source, .. }) | Self::Sample(Sample { extdata, source, .. }) => {
+                extdata.is_some() || source.is_some()
+            }
+            Self::MemoryAllocation(allocation) => allocation.source.is_some(),
+            Self::Kernel(_) | Self::MemoryCopy(_) | Self::Counter(_) => false,
         }
     }
 }

@@ -10,12 +10,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::agent::Agent;
 use super::buffer::{Buffer, Put};
-use super::definitions::{Agent, CodeObject, CounterDefinition, Definition, Definitions, KernelSymbol};
+use super::definitions::{CodeObject, CounterDefinition, Definition, Definitions, KernelSymbol};
 use super::error::Error;
 use super::event::{
-    AgentId, CodeObjectId, CounterId, CounterValue, Event, Kernel, KernelId, MemoryCopy, QueueId, Region, Sample,
-    StreamId, StringId, TrackId,
+    AgentId, CodeObjectId, CounterId, CounterValue, Event, Kernel, KernelId, MemoryAllocation, MemoryCopy, QueueId,
+    Region, Sample, StreamId, StringId, TrackId,
 };
 use super::file::{self, Made};
 use super::flusher::{Flusher, Report, Shared};
@@ -101,6 +102,11 @@ impl Writer {
             self.shared.buffers().push(Arc::clone(&buffer));
         }
         ThreadRecorder { buffer, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Sets when a thread began and ended.
+    pub fn thread_span(&self, thread: &ThreadRecorder, span: [i64; 2]) {
+        self.define(|definitions| definitions.new.push(Definition::ThreadSpan { id: thread.buffer.thread, span }));
     }
 
     /// Adds a device.
@@ -241,6 +247,11 @@ impl ThreadRecorder {
     /// Records a copy that it requested.
     pub fn memory_copy(&self, copy: MemoryCopy) -> bool {
         self.put(Event::MemoryCopy(copy))
+    }
+
+    /// Records memory that it allocated or freed.
+    pub fn memory_allocation(&self, allocation: MemoryAllocation) -> bool {
+        self.put(Event::MemoryAllocation(allocation))
     }
 
     /// Records the value of a counter.

@@ -8,7 +8,9 @@ use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Statement, params};
 
 use super::definitions::Definition;
-use super::event::{Argument, CounterValue, Event, Kernel, Links, MemoryCopy, Region, Sample};
+use super::event::{
+    Argument, CounterValue, Event, Kernel, Links, MemoryAllocation, MemoryCopy, NOTHING, Region, Sample, Source,
+};
 use super::process::Process;
 use crate::schema::quoted;
 
@@ -22,6 +24,7 @@ pub(super) struct Inserter<'c> {
     regions: Table<'c>,
     kernels: Table<'c>,
     copies: Table<'c>,
+    allocations: Table<'c>,
     samples: Table<'c>,
     values: Table<'c>,
     connection: &'c Connection,
@@ -42,6 +45,7 @@ impl<'c> Inserter<'c> {
             regions: table("rocpd_region", &["nid", "pid", "tid", "start", "end", "name_id", "event_id"])?,
             kernels: table("rocpd_kernel_dispatch", &KERNEL_COLUMNS)?,
             copies: table("rocpd_memory_copy", &COPY_COLUMNS)?,
+            allocations: table("rocpd_memory_allocate", &ALLOCATION_COLUMNS)?,
             samples: table("rocpd_sample", &["track_id", "timestamp", "event_id"])?,
             values: table("rocpd_pmc_event", &["event_id", "pmc_id", "value"])?,
             connection,
@@ -73,6 +77,7 @@ impl<'c> Inserter<'c> {
                 Event::Region(region) => self.region(*thread, region)?,
                 Event::Kernel(kernel) => self.kernel(*thread, kernel)?,
                 Event::MemoryCopy(copy) => self.copy(*thread, copy)?,
+                Event::MemoryAllocation(allocation) => self.allocation(*thread, allocation)?,
                 Event::Counter(value) => self.value(value)?,
                 Event::Sample(sample) => self.sample(sample)?,
             }
@@ -83,10 +88,11 @@ impl<'c> Inserter<'c> {
 
     /// Announces the number of coming rows to each table.
     fn plan<'e>(&mut self, events: impl Iterator<Item = &'e (i64, Event)>) {
-        let [mut all, mut told, mut arguments, mut regions, mut kernels, mut copies, mut samples, mut values] = [0; 8];
+        let [mut all, mut told, mut arguments, mut regions, mut kernels, mut copies] = [0; 6];
+        let [mut allocations, mut samples, mut values] = [0; 3];
         for (_, event) in events {
             all += 1;
-            told += usize::from(event.extdata().is_some());
+            told += usize::from(event.is_told());
             match event {
                 Event::Region(region) => {
                     regions += 1;
@@ -98,7 +104,11 @@ impl<'c> Inserter<'c> {
                     samples += 1;
                     values += 1;
                 }
-                Event::Sample(_) => samples += 1,
+                Event::MemoryAllocation(_) => allocations += 1,
+                Event::Sample(sample) => {
+                    samples += 1;
+                    arguments += sample.arguments.len();
+                }
             }
         }
         self.events.plan(all - told);
@@ -107,38 +117,51 @@ impl<'c> Inserter<'c> {
         self.regions.plan(regions);
         self.kernels.plan(kernels);
         self.copies.plan(copies);
+        self.allocations.plan(allocations);
         self.samples.plan(samples);
         self.values.plan(values);
     }
 
     /// Inserts the event of a row; returns its id.
-    fn event(&mut self, category: u32, links: &Links, extdata: Option<&str>) -> rusqlite::Result<i64> {
+    fn event(
+        &mut self,
+        category: u32,
+        links: &Links,
+        extdata: Option<&str>,
+        source: Option<&Source>,
+    ) -> rusqlite::Result<i64> {
         self.event += 1;
         let Links { stack_id, parent_stack_id, correlation_id } = *links;
         let cells = [self.event, category.into(), stack_id, parent_stack_id, correlation_id].map(Int);
-        match extdata {
-            None => self.events.row(&cells)?,
-            Some(json) => {
-                let [id, category, stack, parent, correlation] = cells;
-                self.told_events.row(&[id, category, stack, parent, correlation, Text(json)])?;
-            }
+        if extdata.is_none() && source.is_none() {
+            self.events.row(&cells)?;
+            return Ok(self.event);
         }
+        let [id, category, stack, parent, correlation] = cells;
+        let columns = source.map(Source::columns);
+        let [stack_json, line_json] = columns.as_ref().map_or([NOTHING; 2], |columns| columns.each_ref().map(|c| &**c));
+        let json = [extdata.unwrap_or(NOTHING), stack_json, line_json].map(Text);
+        self.told_events.row(&[id, category, stack, parent, correlation, json[0], json[1], json[2]])?;
         Ok(self.event)
     }
 
+    fn arguments(&mut self, event: i64, arguments: &[Argument]) -> rusqlite::Result<()> {
+        arguments.iter().enumerate().try_for_each(|(at, Argument { kind, name, value })| {
+            self.arguments.row(&[Int(event), Int(at as i64), Text(kind), Text(name), Text(value)])
+        })
+    }
+
     fn region(&mut self, thread: i64, region: &Region) -> rusqlite::Result<()> {
-        let event = self.event(region.category.0, &region.links, region.extdata.as_deref())?;
+        let event =
+            self.event(region.category.0, &region.links, region.extdata.as_deref(), region.source.as_deref())?;
         let (start, end) = (region.start_ns, region.end_ns);
         let name = region.name.0.into();
         self.regions.row(&[Int(self.node), Int(self.pid), Int(thread), Int(start), Int(end), Int(name), Int(event)])?;
-        for (at, Argument { kind, name, value }) in region.arguments.iter().enumerate() {
-            self.arguments.row(&[Int(event), Int(at as i64), Text(kind), Text(name), Text(value)])?;
-        }
-        Ok(())
+        self.arguments(event, &region.arguments)
     }
 
     fn kernel(&mut self, thread: i64, kernel: &Kernel) -> rusqlite::Result<()> {
-        let event = self.event(kernel.category.0, &kernel.links, None)?;
+        let event = self.event(kernel.category.0, &kernel.links, None, None)?;
         let [scratch, local] = kernel.segment_sizes.map(i64::from);
         let [workgroup_x, workgroup_y, workgroup_z] = kernel.workgroup.map(i64::from);
         let [grid_x, grid_y, grid_z] = kernel.grid.map(i64::from);
@@ -167,7 +190,7 @@ impl<'c> Inserter<'c> {
     }
 
     fn copy(&mut self, thread: i64, copy: &MemoryCopy) -> rusqlite::Result<()> {
-        let event = self.event(copy.category.0, &copy.links, None)?;
+        let event = self.event(copy.category.0, &copy.links, None, None)?;
         let MemoryCopy { source, destination, .. } = copy;
         self.copies.row(&[
             Int(self.node),
@@ -186,15 +209,35 @@ impl<'c> Inserter<'c> {
         ])
     }
 
+    fn allocation(&mut self, thread: i64, allocation: &MemoryAllocation) -> rusqlite::Result<()> {
+        let source = allocation.source.as_deref();
+        let event = self.event(allocation.category.0, &allocation.links, None, source)?;
+        self.allocations.row(&[
+            Int(self.node),
+            Int(self.pid),
+            Int(thread),
+            allocation.agent.map_or(Null, |agent| Int(agent.0.into())),
+            Text(allocation.operation.text()),
+            Text("REAL"),
+            Int(allocation.start_ns),
+            Int(allocation.end_ns),
+            Int(allocation.address),
+            Int(allocation.size),
+            Int(event),
+        ])
+    }
+
     fn value(&mut self, value: &CounterValue) -> rusqlite::Result<()> {
-        let event = self.event(value.category.0, &Links::default(), None)?;
+        let event = self.event(value.category.0, &Links::default(), None, None)?;
         self.samples.row(&[Int(value.track.0.into()), Int(value.at_ns), Int(event)])?;
         self.values.row(&[Int(event), Int(value.counter.0.into()), Real(value.value)])
     }
 
     fn sample(&mut self, sample: &Sample) -> rusqlite::Result<()> {
-        let event = self.event(sample.category.0, &sample.links, sample.extdata.as_deref())?;
-        self.samples.row(&[Int(sample.track.0.into()), Int(sample.at_ns), Int(event)])
+        let (extdata, source) = (sample.extdata.as_deref(), sample.source.as_deref());
+        let event = self.event(sample.category.0, &sample.links, extdata, source)?;
+        self.samples.row(&[Int(sample.track.0.into()), Int(sample.at_ns), Int(event)])?;
+        self.arguments(event, &sample.arguments)
     }
 
     /// Inserts what events refer to.
@@ -210,13 +253,19 @@ impl<'c> Inserter<'c> {
                 let columns = "id, nid, pid, tid, name";
                 self.define("rocpd_info_thread", columns, params![id, node, pid, tid, name])
             }
+            Definition::ThreadSpan { id, span: [start, end] } => {
+                let table = quoted(&format!("rocpd_info_thread{}", self.suffix));
+                let sql = format!("UPDATE {table} SET \"start\" = ?, \"end\" = ? WHERE id = ?");
+                self.connection.prepare_cached(&sql)?.execute(params![start, end, id]).map(|_| ())
+            }
             Definition::Agent(id, agent) => {
-                let columns =
-                    "id, nid, pid, type, absolute_index, logical_index, type_index, name, product_name, vendor_name";
+                let columns = "id, nid, pid, type, absolute_index, logical_index, type_index, name, product_name, \
+                               vendor_name, extdata";
                 let kind = agent.kind.text();
                 let (absolute, logical, of_type) = (agent.absolute_index, agent.logical_index, agent.type_index);
                 let (name, product, vendor) = (&agent.name, &agent.product_name, &agent.vendor_name);
-                let values = params![id.0, node, pid, kind, absolute, logical, of_type, name, product, vendor];
+                let extdata = agent.hardware.json(agent.kind);
+                let values = params![id.0, node, pid, kind, absolute, logical, of_type, name, product, vendor, extdata];
                 self.define("rocpd_info_agent", columns, values)
             }
             Definition::Queue(id, name) => {
@@ -323,7 +372,8 @@ impl ToSql for Cell<'_> {
     }
 }
 
-const EVENT_COLUMNS: [&str; 6] = ["id", "category_id", "stack_id", "parent_stack_id", "correlation_id", "extdata"];
+const EVENT_COLUMNS: [&str; 8] =
+    ["id", "category_id", "stack_id", "parent_stack_id", "correlation_id", "extdata", "call_stack", "line_info"];
 
 const KERNEL_COLUMNS: [&str; 20] = [
     "nid",
@@ -363,6 +413,9 @@ const COPY_COLUMNS: [&str; 13] = [
     "stream_id",
     "event_id",
 ];
+
+const ALLOCATION_COLUMNS: [&str; 11] =
+    ["nid", "pid", "tid", "agent_id", "type", "level", "start", "end", "address", "size", "event_id"];
 
 /// Rows of one statement; SQLite takes 32 766 values, and beyond some tens of rows nothing is
 /// gained.

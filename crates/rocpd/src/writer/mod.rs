@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod agent;
 mod buffer;
 mod definitions;
 mod error;
@@ -41,11 +42,12 @@ mod pattern;
 mod process;
 mod settings;
 
-pub use definitions::{Agent, AgentKind, CodeObject, CounterDefinition, KernelSymbol};
+pub use agent::{Agent, AgentKind, Hardware};
+pub use definitions::{CodeObject, CounterDefinition, KernelSymbol};
 pub use error::Error;
 pub use event::{
-    AgentId, Argument, CodeObjectId, CounterId, CounterValue, End, Kernel, KernelId, Links, MemoryCopy, QueueId,
-    Region, Sample, StreamId, StringId, TrackId, message,
+    AgentId, Argument, CodeObjectId, CounterId, CounterValue, End, Kernel, KernelId, Links, MemoryAllocation,
+    MemoryCopy, MemoryOperation, QueueId, Region, Sample, Source, StreamId, StringId, TrackId, message,
 };
 pub use file::DROPPED_TAG;
 pub use file_system::Journal;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use probe_sync_rocpd::schema;
 use probe_sync_rocpd::writer::{
-    Agent, AgentKind, Argument, CodeObject, CounterDefinition, CounterValue, End, Error, Journal, Kernel, KernelSymbol,
-    Links, MemoryCopy, Process, Region, Report, Sample, Settings, Writer, message,
+    Agent, AgentKind, Argument, CodeObject, CounterDefinition, CounterValue, End, Error, Hardware, Journal, Kernel,
+    KernelSymbol, Links, MemoryAllocation, MemoryCopy, MemoryOperation, Process, Region, Report, Sample, Settings,
+    Source, Writer, message,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -50,7 +51,15 @@ pub(crate) fn record_all(writer: &Writer, count: i64) {
     let [step, marker, dispatch, to_device, copy, rss, hit] = names.map(|name| writer.intern(name));
     let thread = writer.thread(100, Some("main"));
     let cpu = writer.agent(Agent { kind: AgentKind::Cpu, name: "cpu".to_owned(), ..Agent::default() });
-    let gpu = writer.agent(Agent { absolute_index: 1, name: "gfx942".to_owned(), ..Agent::default() });
+    let hardware = Hardware {
+        multiprocessors: 304,
+        clock_mhz: 2100,
+        memory_bytes: 192 << 30,
+        capability: 90402,
+        caches: vec![(1, 32), (2, 4096)],
+        ..Hardware::default()
+    };
+    let gpu = writer.agent(Agent { absolute_index: 1, name: "gfx942".to_owned(), hardware, ..Agent::default() });
     let (queue, stream) = (writer.queue("Queue 1"), writer.stream("Stream 1"));
     let code_object = writer.code_object(CodeObject { agent: gpu, uri: "memory://1".to_owned() });
     let kernel = writer.kernel_symbol(KernelSymbol {
@@ -66,7 +75,13 @@ pub(crate) fn record_all(writer: &Writer, count: i64) {
         let region = Region { start_ns: at, end_ns: at + 3, name: step, category: marker, links, ..Region::default() };
         let argument = Argument { kind: "int".into(), name: "count".into(), value: at.to_string() };
         let extdata = message("m");
-        assert!(thread.region(Region { arguments: Box::new([argument]), extdata, ..region }));
+        let call_stack = vec!["inner (a.rs:7)".to_owned(), "outer".to_owned()];
+        let source = Some(Box::new(Source { call_stack, file: "a.rs".to_owned(), line: 7 }));
+        assert!(thread.region(Region { arguments: Box::new([argument]), extdata, source, ..region }));
+        let operation = if at % 2 == 0 { MemoryOperation::Allocate } else { MemoryOperation::Free };
+        let allocation =
+            MemoryAllocation { start_ns: at, end_ns: at + 2, operation, agent: Some(gpu), ..Default::default() };
+        assert!(thread.memory_allocation(MemoryAllocation { address: 4096, size: 64, ..allocation }));
         assert!(thread.kernel(Kernel {
             start_ns: at,
             end_ns: at + 5,
@@ -91,13 +106,15 @@ pub(crate) fn record_all(writer: &Writer, count: i64) {
             ..MemoryCopy::new(End { agent: cpu, address: 1 }, End { agent: gpu, address: 2 })
         }));
         assert!(thread.counter(CounterValue { at_ns: at, track, counter, category: rss, value: at as f64 }));
-        assert!(thread.sample(Sample { category: hit, ..Sample::new(track, at) }));
+        let argument = Argument { kind: "int".into(), name: "hits".into(), value: at.to_string() };
+        assert!(thread.sample(Sample { category: hit, arguments: Box::new([argument]), ..Sample::new(track, at) }));
     }
+    writer.thread_span(&thread, [5, 5 + count]);
 }
 
 fn check_all(report: &Report, count: i64) {
     let connection = read(&report.path);
-    assert_eq!((report.events, report.rows), (5 * count as u64, 12 * count as u64));
+    assert_eq!((report.events, report.rows), (6 * count as u64, 15 * count as u64));
     assert_eq!((report.dropped, report.problem.as_deref()), (0, None));
     for (query, expected) in [
         ("SELECT count(*) FROM regions WHERE name = 'step' AND category = 'MARKER_RANGE' AND tid = 100", count),
@@ -110,7 +127,17 @@ fn check_all(report: &Report, count: i64) {
         ("SELECT count(*) FROM samples WHERE name = 'memory'", 2 * count),
         ("SELECT CAST(sum(value) AS INTEGER) FROM rocpd_pmc_event", count * (count - 1) / 2),
         ("SELECT count(*) FROM threads WHERE name = 'main'", 1),
-        ("SELECT count(*) FROM rocpd_event", 5 * count),
+        ("SELECT count(*) FROM rocpd_event", 6 * count),
+        ("SELECT count(*) FROM rocpd_event WHERE call_stack ->> 1 = 'outer' AND line_info ->> 'line' = 7", count),
+        ("SELECT count(*) FROM rocpd_event WHERE call_stack = '{}' AND line_info = '{}'", 5 * count),
+        ("SELECT sum(A.value) FROM rocpd_arg A JOIN rocpd_sample S USING (event_id)", count * (count - 1) / 2),
+        ("SELECT count(*) FROM memory_allocations WHERE type = 'ALLOC' AND level = 'REAL'", (count + 1) / 2),
+        ("SELECT sum(size) FROM memory_allocations WHERE agent_name = 'gfx942'", 64 * count),
+        ("SELECT extdata ->> 'cu_count' FROM rocpd_info_agent WHERE type = 'GPU'", 304),
+        ("SELECT extdata ->> 'local_mem_size' FROM rocpd_info_agent WHERE type = 'GPU'", 192 << 30),
+        ("SELECT extdata ->> '$.caches[1].size' FROM rocpd_info_agent WHERE type = 'GPU'", 4096),
+        ("SELECT count(*) FROM rocpd_info_agent WHERE type = 'CPU' AND extdata = '{}'", 1),
+        ("SELECT \"end\" - start FROM rocpd_info_thread", count),
         ("SELECT count(*) FROM processes WHERE start < \"end\" AND fini = \"end\"", 1),
         ("SELECT value FROM rocpd_metadata WHERE tag = 'schema_version_major'", 3),
         ("SELECT value FROM rocpd_metadata WHERE tag = 'probe_sync_dropped'", 0),

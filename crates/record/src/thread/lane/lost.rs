@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::{LOSS_WORDS, Lane, Opened};
 use crate::active::core::count_loss;
-use crate::layout::{header, record, slot};
+use crate::layout::{FILTERS, Filter, header, record, slot};
 
 impl Lane {
     #[cold]
@@ -69,6 +69,15 @@ impl Lane {
         word.fetch_add(by, Ordering::Relaxed);
     }
 
+    /// Counts an event that a filter omitted.
+    #[cold]
+    pub fn omit(&self, filter: Filter) {
+        match self.slot.get().is_null() {
+            true => self.core().header(header::OMITTED + filter as usize).fetch_add(1, Ordering::Relaxed),
+            false => self.word(self.slot.get(), slot::OMITTED + filter as usize).fetch_add(1, Ordering::Relaxed),
+        };
+    }
+
     /// Counts lost events.
     pub fn lose(&self, by: u64, first: u64, last: u64) {
         let slot = self.slot.get();
@@ -106,6 +115,10 @@ impl Lane {
     /// the sums of the recording.
     pub(super) fn tell_what_is_left(&self) {
         let (slot, core) = (self.slot.get(), self.core());
+        for filter in 0..FILTERS {
+            let omitted = self.word(slot, slot::OMITTED + filter).load(Ordering::Relaxed);
+            core.header(header::OMITTED + filter).fetch_add(omitted, Ordering::Relaxed);
+        }
         let counts =
             [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST, slot::INTERRUPTED, slot::ARGUMENTS_LOST, slot::TOO_DEEP];
         let counts = counts.map(|at| self.word(slot, at).load(Ordering::Relaxed));

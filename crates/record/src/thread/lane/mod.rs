@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::active::core::Core;
-use crate::layout::{WORD, chunk, header, record, slot};
+use crate::layout::{Filter, WORD, chunk, header, record, slot};
 use crate::memory::chunk::{Writer, commit};
 use crate::value::{Arguments, Words};
 
@@ -255,6 +255,8 @@ impl Lane {
         let start = opened.start;
         if least_ticks == 0 || end.wrapping_sub(start) >= least_ticks {
             self.copy(frame, head, words, start, end);
+        } else {
+            self.omit(Filter::LongerThan);
         }
         self.take_off(frame);
     }
