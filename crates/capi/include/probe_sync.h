@@ -17,6 +17,9 @@
  * ps_align(), ps_merge(), ps_convert() and ps_check() put the traces of a job's profilers onto one
  * clock, as the commands of the same names do. They return when the files are complete.
  *
+ * ps_rocpd_open(), ps_rocpd_write(), ps_rocpd_flush() and ps_rocpd_close() write a database as
+ * rocprofv3 does, which others can read while the program runs.
+ *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */
 
@@ -173,6 +176,20 @@ typedef enum ps_record_flow_place {
     PS_RECORD_FLOW_IN = 2,
 } ps_record_flow_place;
 
+// Kind of an event in a database.
+typedef enum ps_rocpd_kind {
+    // Something that a CPU thread did.
+    PS_ROCPD_REGION = 0,
+    // A kernel that ran on an agent.
+    PS_ROCPD_KERNEL = 1,
+    // A copy from one agent to another.
+    PS_ROCPD_COPY = 2,
+    // The value of a counter at start_ns.
+    PS_ROCPD_COUNTER = 3,
+    // An instant event at start_ns.
+    PS_ROCPD_SAMPLE = 4,
+} ps_rocpd_kind;
+
 // A clock that shows the reference time.
 typedef struct ps_clock ps_clock;
 
@@ -193,6 +210,9 @@ typedef struct ps_record_options ps_record_options;
 
 // Name and kind of events; lives as long as the process.
 typedef struct ps_record_site ps_record_site;
+
+// A database being written.
+typedef struct ps_rocpd ps_rocpd;
 
 // One rank of a run.
 typedef struct ps_session ps_session;
@@ -434,6 +454,59 @@ typedef struct ps_trace_result {
     // Outcome of the check.
     enum ps_outcome outcome;
 } ps_trace_result;
+
+// An event of a database. Zero all fields first; those that do not apply to its kind are ignored.
+typedef struct ps_rocpd_event {
+    // sizeof(ps_rocpd_event).
+    size_t size;
+    // One of ps_rocpd_kind.
+    uint32_t kind;
+    // Agent of a kernel or counter, and source of a copy, from ps_rocpd_agent(); 0 means none.
+    uint32_t agent;
+    // Destination of a copy.
+    uint32_t destination;
+    // Unused.
+    uint32_t reserved;
+    // Thread ID (gettid) of the thread that did, launched or requested it; 0 means the calling
+    // thread.
+    int64_t thread;
+    // Start, ns of CLOCK_BOOTTIME.
+    int64_t start_ns;
+    // End.
+    int64_t end_ns;
+    // Name of the region, kernel, copy, counter or sample.
+    const char *name;
+    // Category; NULL means the usual one of the kind, such as KERNEL_DISPATCH.
+    const char *category;
+    // Queue of a kernel; NULL means the default queue.
+    const char *queue;
+    // Stream of a kernel or copy; NULL means the default stream.
+    const char *stream;
+    // Number of the call within the process; a kernel has that of the call that launched it.
+    int64_t stack_id;
+    // Number of the enclosing call.
+    int64_t parent_stack_id;
+    // A number assigned by the program.
+    int64_t correlation_id;
+    // Size of a copy, bytes.
+    int64_t bytes;
+    // Value of a counter.
+    double value;
+} ps_rocpd_event;
+
+// What happened to all events of a database.
+typedef struct ps_rocpd_report {
+    // Set by the caller before the call: sizeof(ps_rocpd_report). Nothing beyond it is written.
+    size_t size;
+    // Events in the file.
+    uint64_t events;
+    // Events missing because the disk was full, too slow, or did not respond.
+    uint64_t dropped;
+    // Rows of the events.
+    uint64_t rows;
+    // Committed transactions.
+    uint64_t commits;
+} ps_rocpd_report;
 
 #ifdef __cplusplus
 extern "C" {
@@ -788,6 +861,33 @@ PS_API enum ps_status ps_trace_options_set(struct ps_trace_options *options, con
 
 // Frees the settings (NULL is a no-op).
 PS_API void ps_trace_options_free(struct ps_trace_options *options);
+
+// Creates a database as rocprofv3 writes it, one per process. path may contain rocprofv3's keys,
+// as in "%hostname%/%pid%_results.db"; folders are created, and an existing file is never
+// replaced. Events are committed every flush_ms milliseconds (0 means 1000): a process that is
+// killed loses at most this much, and leaves a whole file. Free it with ps_rocpd_free().
+PS_API enum ps_status ps_rocpd_open(const char *path, uint32_t flush_ms, struct ps_rocpd **rocpd);
+
+// Adds a GPU with this index on the node, and gets its number for events. name is for example
+// "gfx942".
+PS_API enum ps_status ps_rocpd_agent(const struct ps_rocpd *rocpd, const char *name, uint32_t index, uint32_t *agent);
+
+// Records count events; the call copies them and never waits for the file system. An event that
+// does not fit in the buffer is dropped and counted. Returns PS_ERROR_ARGUMENT at the first invalid
+// event; the events before it are recorded.
+PS_API enum ps_status ps_rocpd_write(const struct ps_rocpd *rocpd, const struct ps_rocpd_event *events, size_t count);
+
+// Commits everything recorded so far, and waits at most timeout_ms until it is in the file, where
+// other processes can read it.
+PS_API enum ps_status ps_rocpd_flush(const struct ps_rocpd *rocpd, uint32_t timeout_ms);
+
+// Commits the remaining events, ends the file, and reports what happened to all events. report may
+// be NULL; otherwise set its size first. Returns PS_ERROR_TIMEOUT if the file system does not respond.
+PS_API enum ps_status ps_rocpd_close(const struct ps_rocpd *rocpd, struct ps_rocpd_report *report);
+
+// Frees the writer (NULL is a no-op), and ends the file if it is open. In a forked child the
+// parent's writer continues.
+PS_API void ps_rocpd_free(struct ps_rocpd *rocpd);
 
 #ifdef __cplusplus
 }  // extern "C"

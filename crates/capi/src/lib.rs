@@ -13,6 +13,7 @@
 //! | `session` | a run on a thread of its own, its rounds; its steps where the ranks talk by the caller's own messages |
 //! | `clock` | the reference's time |
 //! | `record` | what the process does: recordings, and the events in them |
+//! | `rocpd` | databases of rocprofv3, written while the program runs |
 //! | `traces` | profilers' traces on one clock: aligned, merged, converted, checked |
 //!
 //! One rule for every function, which is why none has a section of its own about it: a pointer is
@@ -31,6 +32,7 @@ mod meeting;
 mod options;
 mod pointers;
 mod record;
+mod rocpd;
 mod session;
 mod status;
 mod traces;
@@ -40,6 +42,7 @@ pub use errors::*;
 pub use meeting::*;
 pub use options::*;
 pub use record::*;
+pub use rocpd::*;
 pub use session::*;
 pub use status::ps_status;
 pub use traces::*;

@@ -59,7 +59,7 @@ fn macros() -> String {
 pub const TARGET: &str = "crates/capi/include/probe_sync.h";
 
 /// In the order in which C is to see them; files of a folder come with its `mod.rs`.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "status.rs",
     "errors.rs",
     "options.rs",
@@ -68,10 +68,11 @@ const SOURCES: [&str; 8] = [
     "session/mod.rs",
     "record/mod.rs",
     "traces/mod.rs",
+    "rocpd.rs",
 ];
 
 /// Enumerations that C gives as numbers.
-const NUMBERS: [&str; 4] = ["ps_threads", "ps_record_kind", "ps_record_type", "ps_record_flow_place"];
+const NUMBERS: [&str; 5] = ["ps_threads", "ps_record_kind", "ps_record_type", "ps_record_flow_place", "ps_rocpd_kind"];
 
 const HEADER: &str = "\
 /*
@@ -92,6 +93,9 @@ const HEADER: &str = "\
  *
  * ps_align(), ps_merge(), ps_convert() and ps_check() put the traces of a job's profilers onto one
  * clock, as the commands of the same names do. They return when the files are complete.
+ *
+ * ps_rocpd_open(), ps_rocpd_write(), ps_rocpd_flush() and ps_rocpd_close() write a database as
+ * rocprofv3 does, which others can read while the program runs.
  *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */

@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import unittest
@@ -71,6 +72,15 @@ def out(name):
 def files(folder):
     """The content of all files below a folder, by path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def rows(path, query):
+    """The rows of a database that another process may be writing."""
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
 
 
 def guide(with_mpi):
@@ -220,6 +230,36 @@ class Library(Case):
             output = run(compiled(name, compiler, ROOT / "examples/c/traces.c"), TRACES / "torch/offsets.csv", out("example.json.gz"), *torch)
             self.assertIn("as recorded: 46 of 92 edges are broken\non one clock: 0 of 92 edges are broken\nmerged 4 traces", output)
 
+    def test_databases(self):
+        """A database can be read after a flush and at the end, and is whole after a kill; the functions on traces read it."""
+        program = plain("rocpd", HERE / "rocpd.c")
+        folder = out("rocpd")
+        shutil.rmtree(folder, ignore_errors=True)
+        path = folder / "new/results.db"
+        there = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen([program, "write", path], **there) as process:
+            self.assertEqual(process.stdout.readline(), "flushed\n")
+            self.assertEqual(rows(path, "SELECT name, start, end, stack_id FROM regions"), [("step", 1000, 9000, 7)])
+            kernels = [("gemm", 0, "Queue 1", "Stream 1"), ("gemm", 1, "Default Queue", "Default Stream")]
+            self.assertEqual(rows(path, "SELECT name, agent_abs_index, queue, stream FROM kernels ORDER BY start"), kernels)
+            self.assertEqual(rows(path, "SELECT size FROM memory_copies"), [(4096,)])
+            self.assertEqual(rows(path, "SELECT value FROM rocpd_pmc_event"), [(512.5,)])
+            self.assertEqual(rows(path, "SELECT timestamp FROM rocpd_sample ORDER BY timestamp"), [(6500,), (8500,)])  # a counter has one too
+            said, _ = process.communicate("\n", timeout=LIMIT_S)
+        self.assertEqual((said, process.returncode), ("7 events, 0 dropped\n", 0))
+        self.assertEqual(rows(path, "SELECT count(*) FROM regions"), [(2,)])
+        self.assertEqual([file.name for file in path.parent.iterdir()], ["results.db"])
+        traces = plain("traces", HERE / "traces.c")
+        run(traces, "convert", folder / "csv", "csv", "--", path)
+        self.assertIn("gemm", (folder / "csv/out_kernel_trace.csv").read_text())
+        killed = folder / "killed.db"
+        with subprocess.Popen([program, "endless", killed], **there) as process:
+            self.assertEqual(process.stdout.readline(), "flushed\n")
+            process.kill()
+        self.assertEqual(rows(killed, "PRAGMA quick_check"), [("ok",)])
+        self.assertGreater(rows(killed, "SELECT count(*) FROM regions")[0][0], 1000)
+        self.assertIn("wrong: ok", run(program, "wrong", folder / "wrong.db"))
+
     def test_guide(self):
         """The guide's programs, word for word, as C and as C++."""
         for number, text in enumerate(guide(with_mpi=False)):
@@ -252,6 +292,8 @@ class Library(Case):
         torch = sorted(TRACES.glob("torch/node*"))[:2]
         traces = [plain("traces", HERE / "traces.c"), "merge", out("valgrind.json"), "-", "from_collectives=true", "nodes=0,1", "--", *torch]
         run("valgrind", *leaks, *traces)
+        shutil.rmtree(out("valgrind_rocpd"), ignore_errors=True)
+        run("valgrind", *leaks, plain("rocpd", HERE / "rocpd.c"), "wrong", out("valgrind_rocpd") / "wrong.db")
 
 
 class UnderMpi:
