@@ -97,6 +97,17 @@ impl Failure {
         Self { kind: Kind::Join, text: error.to_string() }
     }
 
+    /// Converts an error of writing a database.
+    pub fn of_rocpd(error: &probe_sync_rocpd::writer::Error) -> Self {
+        use probe_sync_rocpd::writer::Error;
+        let kind = match error {
+            Error::Pattern { .. } | Error::Guid { .. } | Error::Agent { .. } => Kind::Config,
+            Error::Exists { .. } | Error::Create { .. } | Error::Database { .. } | Error::Stalled { .. } => Kind::File,
+            _ => Kind::Ended,
+        };
+        Self { kind, text: error.to_string() }
+    }
+
     /// Converts an error of `align`, `merge`, `check`, `stragglers`, `convert`, `query` or of reading
     /// offsets.
     pub fn of_traces(error: impl Into<probe_sync_analysis::Error>) -> Self {

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import rocpd
 from ._inputs import FROM_COLLECTIVES, FromCollectives, Run, TraceKeywords
 from ._native import Clock, Meeting, Reading, Round, __version__
 from .errors import (
@@ -128,6 +129,7 @@ __all__ = [
     "from_torch",
     "merge",
     "query",
+    "rocpd",
     "solve",
     "start",
     "stragglers",
