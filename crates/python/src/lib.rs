@@ -3,9 +3,9 @@
 //! It makes the same library calls as the command line. `session` starts a run in parallel with a
 //! training loop and waits for its rounds, `meeting` lets its ranks find each other, and `round` is
 //! a solved round as arrays. `traces` aligns, merges, checks, reports late ranks and solves,
-//! `convert` writes other formats, `query` reads databases, and `rocpd` writes them; `offsets` converts times; `clock`
+//! `convert` writes other formats, `query` reads databases, and `rocpd` writes them; `trace_writer` writes viewers' formats; `offsets` converts times; `clock`
 //! is the current reference time; `errors` maps each failure to Python; `waiting` keeps Ctrl-C
-//! working. Modules import in one direction: `errors` → `waiting` → {`clock`, `meeting`, `round`,
+//! working. Modules import in one direction: `errors` → `trace_writer`; `errors` → `waiting` → {`clock`, `meeting`, `round`,
 //! `offsets`, `traces`} → {`session`, `convert`, `query`, `rocpd`}. The public, typed interface is Python
 //! code in `python/probe_sync`.
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod query;
 mod rocpd;
 mod round;
 mod session;
+mod trace_writer;
 mod traces;
 mod waiting;
 
@@ -43,6 +44,8 @@ mod _native {
     use super::round::PyRound;
     #[pymodule_export]
     use super::session::{Session, start, write_page};
+    #[pymodule_export]
+    use super::trace_writer::TraceWriter;
     #[pymodule_export]
     use super::traces::{align, check, merge, solve, stragglers, write_whole};
     #[pymodule_export]

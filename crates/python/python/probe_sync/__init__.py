@@ -56,6 +56,7 @@ from .results import (
 from .rocm import analyze_collective_operations, combine_traces
 from .session import Session, State, clock, current, start
 from .traces import Rows, align, check, convert, merge, query, solve, stragglers
+from .writer import TraceWriter, WrittenTrace
 
 if TYPE_CHECKING:
     from . import jax as jax
@@ -111,9 +112,11 @@ __all__ = [
     "Straggler",
     "StragglersResult",
     "TraceKeywords",
+    "TraceWriter",
     "Verdict",
     "WaitTimeout",
     "Waiting",
+    "WrittenTrace",
     "__version__",
     "align",
     "analyze_collective_operations",
