@@ -14,7 +14,7 @@ mod lateness;
 #[cfg(feature = "rocpd")]
 pub mod query;
 
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use lateness::{
     ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, LateTrack, Lateness, OperationLine,
     PathShare, RankLine, StepLine, Straggler, Unpaired, lateness, lost_ns,

@@ -14,6 +14,12 @@
  * the process does, at a cost of two clock reads per event. The event functions return no status:
  * they never fail, wait, print or allocate memory, and they do nothing while there is no recording.
  *
+ * ps_align(), ps_merge(), ps_convert() and ps_check() put the traces of a job's profilers onto one
+ * clock, as the commands of the same names do. They return when the files are complete.
+ *
+ * ps_rocpd_open(), ps_rocpd_write(), ps_rocpd_flush() and ps_rocpd_close() write a database as
+ * rocprofv3 does, which others can read while the program runs.
+ *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */
 
@@ -68,6 +74,12 @@ typedef enum ps_status {
     PS_ERROR_PANIC = 13,
     // The requested bound cannot be reached over these links, however long the caller waits.
     PS_ERROR_UNREACHABLE = 14,
+    // A trace or file of offsets violates its format; ps_last_error() names the file and position.
+    PS_ERROR_DAMAGED = 15,
+    // The traces do not match each other or the clocks.
+    PS_ERROR_REFUSED = 16,
+    // Causality is violated on the aligned times, so nothing was written.
+    PS_ERROR_VIOLATED = 17,
 } ps_status;
 
 // How far a clock can be trusted.
@@ -94,6 +106,20 @@ typedef enum ps_phase {
     // this phase.
     PS_PHASE_FAILED = 3,
 } ps_phase;
+
+// Outcome of a check of causality.
+typedef enum ps_outcome {
+    // No check was requested.
+    PS_OUTCOME_UNCHECKED = 0,
+    // No collective ends before every rank has entered it, within the clocks' uncertainty.
+    PS_OUTCOME_HOLDS = 1,
+    // Collectives end before every rank has entered them, by more than the uncertainty explains.
+    PS_OUTCOME_VIOLATED = 2,
+    // Everything that was checked holds, but not everything could be checked.
+    PS_OUTCOME_INCOMPLETE = 3,
+    // The traces share no collective that could be checked.
+    PS_OUTCOME_NOTHING = 4,
+} ps_outcome;
 
 // Which threads may call the functions of ps_messages.
 typedef enum ps_threads {
@@ -150,6 +176,20 @@ typedef enum ps_record_flow_place {
     PS_RECORD_FLOW_IN = 2,
 } ps_record_flow_place;
 
+// Kind of an event in a database.
+typedef enum ps_rocpd_kind {
+    // Something that a CPU thread did.
+    PS_ROCPD_REGION = 0,
+    // A kernel that ran on an agent.
+    PS_ROCPD_KERNEL = 1,
+    // A copy from one agent to another.
+    PS_ROCPD_COPY = 2,
+    // The value of a counter at start_ns.
+    PS_ROCPD_COUNTER = 3,
+    // An instant event at start_ns.
+    PS_ROCPD_SAMPLE = 4,
+} ps_rocpd_kind;
+
 // A clock that shows the reference time.
 typedef struct ps_clock ps_clock;
 
@@ -171,8 +211,14 @@ typedef struct ps_record_options ps_record_options;
 // Name and kind of events; lives as long as the process.
 typedef struct ps_record_site ps_record_site;
 
+// A database being written.
+typedef struct ps_rocpd ps_rocpd;
+
 // One rank of a run.
 typedef struct ps_session ps_session;
+
+// Settings of ps_align(), ps_merge(), ps_convert() and ps_check().
+typedef struct ps_trace_options ps_trace_options;
 
 // Reads a profiler's own clock: stores nanoseconds in *ns and returns 0, or returns another number
 // on failure.
@@ -386,6 +432,81 @@ typedef struct ps_record_memory {
     // Bytes reserved from the device afterwards.
     int64_t reserved;
 } ps_record_memory;
+
+// Result of a function on traces.
+typedef struct ps_trace_result {
+    // Set by the caller before the call: sizeof(ps_trace_result). Nothing beyond it is written.
+    size_t size;
+    // The document that the command prints with --json; docs/schemas describes it. NULL if the
+    // call failed.
+    char *json;
+    // What the caller should know, one line each; lines of problems begin with "warning: ". NULL if
+    // the call failed.
+    char *notes;
+    // Number of traces used.
+    uint64_t traces;
+    // Number of traces skipped because they could not be read (skip_bad).
+    uint64_t skipped;
+    // Number of happens-before edges checked.
+    uint64_t edges;
+    // Number of edges that are broken by more than the clocks' uncertainty explains.
+    uint64_t violations;
+    // Outcome of the check.
+    enum ps_outcome outcome;
+} ps_trace_result;
+
+// An event of a database. Zero all fields first; those that do not apply to its kind are ignored.
+typedef struct ps_rocpd_event {
+    // sizeof(ps_rocpd_event).
+    size_t size;
+    // One of ps_rocpd_kind.
+    uint32_t kind;
+    // Agent of a kernel or counter, and source of a copy, from ps_rocpd_agent(); 0 means none.
+    uint32_t agent;
+    // Destination of a copy.
+    uint32_t destination;
+    // Unused.
+    uint32_t reserved;
+    // Thread ID (gettid) of the thread that did, launched or requested it; 0 means the calling
+    // thread.
+    int64_t thread;
+    // Start, ns of CLOCK_BOOTTIME.
+    int64_t start_ns;
+    // End.
+    int64_t end_ns;
+    // Name of the region, kernel, copy, counter or sample.
+    const char *name;
+    // Category; NULL means the usual one of the kind, such as KERNEL_DISPATCH.
+    const char *category;
+    // Queue of a kernel; NULL means the default queue.
+    const char *queue;
+    // Stream of a kernel or copy; NULL means the default stream.
+    const char *stream;
+    // Number of the call within the process; a kernel has that of the call that launched it.
+    int64_t stack_id;
+    // Number of the enclosing call.
+    int64_t parent_stack_id;
+    // A number assigned by the program.
+    int64_t correlation_id;
+    // Size of a copy, bytes.
+    int64_t bytes;
+    // Value of a counter.
+    double value;
+} ps_rocpd_event;
+
+// What happened to all events of a database.
+typedef struct ps_rocpd_report {
+    // Set by the caller before the call: sizeof(ps_rocpd_report). Nothing beyond it is written.
+    size_t size;
+    // Events in the file.
+    uint64_t events;
+    // Events missing because the disk was full, too slow, or did not respond.
+    uint64_t dropped;
+    // Rows of the events.
+    uint64_t rows;
+    // Committed transactions.
+    uint64_t commits;
+} ps_rocpd_report;
 
 #ifdef __cplusplus
 extern "C" {
@@ -684,6 +805,90 @@ PS_API void ps_record_memory_event(const struct ps_record_site *site, const stru
 // Gets the key for an argument's name; the same name gives the same key in every recording of the
 // process and its children. A process can have at most 2^20 keys.
 PS_API enum ps_status ps_record_key(const char *name, uint32_t *key);
+
+// Rewrites traces onto the reference clock, each in its own format: a single trace to the file
+// output, several to the directory output. options may be NULL, and traces too if run_dir is set:
+// the traces in that directory are used then. With validate, nothing is written if causality is
+// violated, and the call returns PS_ERROR_VIOLATED. result may be NULL; otherwise set its size
+// first, and free it with ps_trace_result_free(). After an error, traces already written remain.
+PS_API
+enum ps_status ps_align(const char *const *traces,
+                        size_t count,
+                        const struct ps_trace_options *options,
+                        const char *output,
+                        struct ps_trace_result *result);
+
+// Merges traces into the file output, whose ending decides its format. Everything else is as in
+// ps_align().
+PS_API
+enum ps_status ps_merge(const char *const *traces,
+                        size_t count,
+                        const struct ps_trace_options *options,
+                        const char *output,
+                        struct ps_trace_result *result);
+
+// Writes traces in other formats to a folder, which is created. formats lists them, separated by
+// commas: pftrace, json, json.gz, kineto, kineto.gz, xspace and csv. Names of the files begin with
+// the key output_file ("out"). Everything else is as in ps_align().
+PS_API
+enum ps_status ps_convert(const char *const *traces,
+                          size_t count,
+                          const struct ps_trace_options *options,
+                          const char *folder,
+                          const char *formats,
+                          struct ps_trace_result *result);
+
+// Checks that no collective ends before every rank has entered it: on the times as recorded, or
+// on the corrected ones if the options name a source of clocks. Returns PS_OK whatever it finds;
+// result->outcome is the verdict. Everything else is as in ps_align().
+PS_API
+enum ps_status ps_check(const char *const *traces,
+                        size_t count,
+                        const struct ps_trace_options *options,
+                        struct ps_trace_result *result);
+
+// Frees the texts of a result (NULL is a no-op) and sets them to NULL; the numbers stay.
+PS_API void ps_trace_result_free(struct ps_trace_result *result);
+
+// Creates settings with default values. Free them with ps_trace_options_free().
+PS_API enum ps_status ps_trace_options_new(struct ps_trace_options **options);
+
+// Sets one key from its text, for example ("run_dir", "run") or ("nodes", "0-3"). Keys and values
+// are those of `probe_sync align --help`, and of merge, convert and check, with underscores;
+// options without a value take "true" or "false". Each call of nodes, snapshots, only and
+// suspended adds to the list. Clocks come from run_dir, offsets or from_collectives; with none of
+// them, times are used as they are.
+PS_API enum ps_status ps_trace_options_set(struct ps_trace_options *options, const char *key, const char *value);
+
+// Frees the settings (NULL is a no-op).
+PS_API void ps_trace_options_free(struct ps_trace_options *options);
+
+// Creates a database as rocprofv3 writes it, one per process. path may contain rocprofv3's keys,
+// as in "%hostname%/%pid%_results.db"; folders are created, and an existing file is never
+// replaced. Events are committed every flush_ms milliseconds (0 means 1000): a process that is
+// killed loses at most this much, and leaves a whole file. Free it with ps_rocpd_free().
+PS_API enum ps_status ps_rocpd_open(const char *path, uint32_t flush_ms, struct ps_rocpd **rocpd);
+
+// Adds a GPU with this index on the node, and gets its number for events. name is for example
+// "gfx942".
+PS_API enum ps_status ps_rocpd_agent(const struct ps_rocpd *rocpd, const char *name, uint32_t index, uint32_t *agent);
+
+// Records count events; the call copies them and never waits for the file system. An event that
+// does not fit in the buffer is dropped and counted. Returns PS_ERROR_ARGUMENT at the first invalid
+// event; the events before it are recorded.
+PS_API enum ps_status ps_rocpd_write(const struct ps_rocpd *rocpd, const struct ps_rocpd_event *events, size_t count);
+
+// Commits everything recorded so far, and waits at most timeout_ms until it is in the file, where
+// other processes can read it.
+PS_API enum ps_status ps_rocpd_flush(const struct ps_rocpd *rocpd, uint32_t timeout_ms);
+
+// Commits the remaining events, ends the file, and reports what happened to all events. report may
+// be NULL; otherwise set its size first. Returns PS_ERROR_TIMEOUT if the file system does not respond.
+PS_API enum ps_status ps_rocpd_close(const struct ps_rocpd *rocpd, struct ps_rocpd_report *report);
+
+// Frees the writer (NULL is a no-op), and ends the file if it is open. In a forked child the
+// parent's writer continues.
+PS_API void ps_rocpd_free(struct ps_rocpd *rocpd);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,5 +1,5 @@
-//! The C interface of probe_sync, with sessions that run inside a launcher's processes and the
-//! global clock.
+//! The C interface of probe_sync, with sessions that run inside a launcher's processes, the global
+//! clock and traces on one clock.
 //!
 //! This crate is a front end to `probe_sync`, like the command line. `cargo xtask codegen`
 //! generates `include/probe_sync.h` from the declarations here, and `cargo xtask install` builds
@@ -13,6 +13,8 @@
 //! | `session` | a run on a thread of its own, its rounds; its steps where the ranks talk by the caller's own messages |
 //! | `clock` | the reference's time |
 //! | `record` | what the process does: recordings, and the events in them |
+//! | `rocpd` | databases of rocprofv3, written while the program runs |
+//! | `traces` | profilers' traces on one clock: aligned, merged, converted, checked |
 //!
 //! One rule for every function, which is why none has a section of its own about it: a pointer is
 //! NULL or valid for what its type says, a handle comes from its `_new`, `_open` or `_start` and
@@ -30,13 +32,17 @@ mod meeting;
 mod options;
 mod pointers;
 mod record;
+mod rocpd;
 mod session;
 mod status;
+mod traces;
 
 pub use clock::*;
 pub use errors::*;
 pub use meeting::*;
 pub use options::*;
 pub use record::*;
+pub use rocpd::*;
 pub use session::*;
 pub use status::ps_status;
+pub use traces::*;

@@ -85,6 +85,15 @@ pub unsafe fn taken_back<T>(object: *mut T) -> Option<Box<T>> {
     (!object.is_null()).then(|| unsafe { Box::from_raw(object) })
 }
 
+/// Checks the size that a caller has stored in a structure of type T, which newer headers may
+/// enlarge.
+pub fn given_size<T>(size: usize, name: &str) -> Result<usize, Failure> {
+    if size < size_of::<T>() {
+        return Err(Failure::argument(format!("size is {size}; set it to sizeof({name})")));
+    }
+    Ok(size)
+}
+
 fn null(name: &str) -> Failure {
     Failure::argument(format!("{name} is NULL; give a valid pointer"))
 }

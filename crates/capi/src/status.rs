@@ -8,6 +8,8 @@ use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use probe_sync::{Error, collective};
+use probe_sync_analysis::ErrorKind;
+use probe_sync_formats::words::with_flags;
 use probe_sync_record as record;
 
 /// Result of a call: PS_OK, or the kind of failure. ps_last_error() says what to do about it.
@@ -45,6 +47,12 @@ pub enum ps_status {
     PS_ERROR_PANIC = 13,
     /// The requested bound cannot be reached over these links, however long the caller waits.
     PS_ERROR_UNREACHABLE = 14,
+    /// A trace or file of offsets violates its format; ps_last_error() names the file and position.
+    PS_ERROR_DAMAGED = 15,
+    /// The traces do not match each other or the clocks.
+    PS_ERROR_REFUSED = 16,
+    /// Causality is violated on the aligned times, so nothing was written.
+    PS_ERROR_VIOLATED = 17,
 }
 
 use ps_status::*;
@@ -105,6 +113,25 @@ impl From<record::Error> for Failure {
             _ => PS_ERROR_FAILED,
         };
         Self::new(status, error.to_string())
+    }
+}
+
+impl From<probe_sync_analysis::Error> for Failure {
+    fn from(error: probe_sync_analysis::Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::Request => PS_ERROR_OPTION,
+            ErrorKind::Missing | ErrorKind::File => PS_ERROR_SYSTEM,
+            ErrorKind::Damaged => PS_ERROR_DAMAGED,
+            _ => PS_ERROR_REFUSED,
+        };
+        // C sets keys where the command line has flags.
+        Self::new(status, with_flags(&error.to_string(), |flag| flag.replace('-', "_")))
+    }
+}
+
+impl From<probe_sync_alignment::Error> for Failure {
+    fn from(error: probe_sync_alignment::Error) -> Self {
+        probe_sync_analysis::Error::from(error).into()
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use probe_sync::config::{Config, KEYS, Key};
+use probe_sync_alignment::nodes::NodeList;
 
 use crate::convert_guide::CONVERT_GUIDE;
 use crate::guides::{GUIDE, STATUS_GUIDE, TRACE_GUIDE};
@@ -17,7 +18,7 @@ use crate::guides::{GUIDE, STATUS_GUIDE, TRACE_GUIDE};
 use crate::query_args::QueryArgs;
 use crate::status::help;
 use crate::telling::Telling;
-use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, NodeList, StepArgs, StragglersArgs};
+use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, StepArgs, StragglersArgs};
 
 /// Measures the clock offsets between the nodes of a cluster while a job runs, and puts its traces
 /// on one clock.

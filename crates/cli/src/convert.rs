@@ -5,14 +5,14 @@
 use std::path::PathBuf;
 
 use probe_sync_alignment::{
-    Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output, convert,
+    Calibrated, CollectiveFlows, ConvertDocument, ConvertReport, ConvertSettings, Converted, CsvFile, NodeTrace,
+    Omitted, Output, convert,
 };
 #[cfg(feature = "rocpd")]
 use probe_sync_analysis::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_formats::AgentIndex;
 use probe_sync_formats::words::counted;
 
-use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
 use crate::trace_notes::TraceNotes;
@@ -41,7 +41,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     }
     let wants_csv = arguments.output_format.iter().any(|name| name == CSV);
     let csv = if wants_csv { write_csv(arguments, &settings)? } else { Vec::new() };
-    if arguments.json { crate::output::json(&documents::Convert::new(report, csv, omitted)) } else { Ok(()) }
+    if arguments.json { crate::output::json(&ConvertDocument::new(report, csv, omitted)) } else { Ok(()) }
 }
 
 fn settings(arguments: &ConvertArgs) -> ConvertSettings {
@@ -75,15 +75,14 @@ fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Res
     let (plain_columns, raw_cells) = (arguments.plain_columns, arguments.raw_cells);
     let csv = CsvSettings { agent_index: settings.agent_index, plain_columns, raw_cells };
     let written = query.write_csv(&arguments.output_path, &arguments.output_file, &csv)?;
-    let files = written.iter().map(|file| CsvFile { path: file.path.clone(), rows: file.rows }).collect();
     if arguments.json {
-        return Ok(files);
+        return Ok(written);
     }
     let lines = written.iter().map(|file| format!("{}: {}\n", file.path.display(), counted(file.rows, "row")));
     let none = || "the databases contain no events, so no CSV file was written\n".to_owned();
     let lines = lines.reduce(|all, line| all + &line).unwrap_or_else(none);
     crate::output::tell(&format!("{lines}times are on {}\n", query.timeline))?;
-    Ok(files)
+    Ok(written)
 }
 
 /// Only databases have these columns.

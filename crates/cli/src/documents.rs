@@ -11,9 +11,7 @@ use std::path::PathBuf;
 use probe_sync::late::LateRecord;
 use probe_sync::solve::Solved;
 use probe_sync::standing::Standing;
-use probe_sync_alignment::{
-    AlignmentStats, Calibrated, ConvertReport, MergeReport, Omitted, Outcome, Verdict, VerdictDocument,
-};
+use probe_sync_alignment::{AlignDocument, ConvertDocument, MergeDocument, VerdictDocument};
 use probe_sync_analysis::Lateness;
 use probe_sync_page::{Mood, Page};
 use probe_sync_record::export::Exported;
@@ -21,91 +19,6 @@ use probe_sync_sys::doctor::{Fact, Level};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
-
-/// Output of `probe_sync align --json`.
-#[derive(Serialize, JsonSchema)]
-pub struct Align {
-    schema: u32,
-    /// The traces written.
-    traces: Vec<AlignedTrace>,
-    /// Traces and events that are missing from every output.
-    omitted: Omitted,
-    /// Result of the check, with `--validate`.
-    outcome: Option<Outcome>,
-}
-
-/// One trace and its alignment.
-#[derive(Serialize, JsonSchema)]
-pub struct AlignedTrace {
-    /// The input file.
-    pub path: PathBuf,
-    /// The file written.
-    pub output: PathBuf,
-    /// Statistics of the alignment.
-    pub alignment: AlignmentStats,
-}
-
-impl Align {
-    pub fn new(traces: Vec<AlignedTrace>, calibrated: &Calibrated, verdict: Option<&Verdict<'_>>) -> Self {
-        Self { schema: 2, traces, omitted: calibrated.omitted(), outcome: verdict.map(Verdict::outcome) }
-    }
-}
-
-/// Output of `probe_sync merge --json`.
-#[derive(Serialize, JsonSchema)]
-pub struct Merge<'a> {
-    schema: u32,
-    /// The file written.
-    output: PathBuf,
-    /// The input files, in the order of `traces`.
-    inputs: Vec<PathBuf>,
-    /// Traces and events that are missing from the output.
-    omitted: Omitted,
-    #[serde(flatten)]
-    report: &'a MergeReport,
-    /// Result of the check, with `--validate`.
-    outcome: Option<Outcome>,
-}
-
-impl<'a> Merge<'a> {
-    pub fn new(
-        output: PathBuf,
-        calibrated: &Calibrated,
-        report: &'a MergeReport,
-        verdict: Option<&Verdict<'_>>,
-    ) -> Self {
-        let inputs = report.written.iter().map(|place| calibrated.traces[*place].trace.path.clone()).collect();
-        let omitted = calibrated.omitted();
-        Self { schema: 2, output, inputs, omitted, report, outcome: verdict.map(Verdict::outcome) }
-    }
-}
-
-/// Output of `probe_sync convert --json`.
-#[derive(Serialize, JsonSchema)]
-pub struct Convert {
-    schema: u32,
-    /// Report on all outputs except CSV; null if only CSV was requested.
-    report: Option<ConvertReport>,
-    /// The CSV files written.
-    csv: Vec<CsvFile>,
-    /// Traces and events that are missing from every output except CSV.
-    omitted: Omitted,
-}
-
-/// One CSV file.
-#[derive(Serialize, JsonSchema)]
-pub struct CsvFile {
-    /// Path of the file.
-    pub path: PathBuf,
-    /// Number of rows, without the header.
-    pub rows: u64,
-}
-
-impl Convert {
-    pub fn new(report: Option<ConvertReport>, csv: Vec<CsvFile>, omitted: Omitted) -> Self {
-        Self { schema: 2, report, csv, omitted }
-    }
-}
 
 /// Output of `probe_sync solve --json`.
 #[derive(Serialize, JsonSchema)]
@@ -343,11 +256,11 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         settings.into_generator().into_root_schema_for::<T>()
     }
     vec![
-        ("align", 2, of::<Align>()),
+        ("align", 2, of::<AlignDocument>()),
         ("check", 2, of::<VerdictDocument<'static>>()),
         ("clock", 1, of::<Clock>()),
         ("compose", 1, of::<Compose>()),
-        ("convert", 2, of::<Convert>()),
+        ("convert", 2, of::<ConvertDocument>()),
         ("ctl", 1, of::<Ctl>()),
         ("doctor", 1, of::<Doctor<'static>>()),
         ("doctor_peers", 1, of::<crate::peers::Survey>()),
@@ -355,7 +268,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("export", 1, of::<Export>()),
         ("hang", 1, of::<probe_sync_hang::Verdict>()),
         ("late", 1, of::<LateRecord>()),
-        ("merge", 2, of::<Merge<'static>>()),
+        ("merge", 2, of::<MergeDocument<'static>>()),
         ("query", 1, of::<Query<'static>>()),
         ("record_convert", 1, of::<RecordConvert<'static>>()),
         ("record_inspect", 1, of::<crate::record::Inspected<'static>>()),

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use probe_sync_alignment::nodes::NodeList;
 use probe_sync_alignment::{Calibrated, ClockSource, Request, StepNames, check};
 use probe_sync_analysis::lateness;
 use probe_sync_files::no_more_open_than;
@@ -12,7 +13,6 @@ use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_en
 use crate::args::ReportArgs;
 use crate::documents;
 use crate::output::{Usage, print, write_whole};
-use crate::trace_args::NodeList;
 
 /// Writes the page.
 ///

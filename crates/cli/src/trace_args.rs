@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, ArgGroup, Args};
+use probe_sync_alignment::nodes::NodeList;
 use probe_sync_alignment::{Bound, MAX_RATE_CHANGE_PPM, StepNames, Window};
 
 use crate::cpu_clock::{CLOCKS, CpuClockArgs};
@@ -92,35 +93,6 @@ impl TraceArgs {
         [&self.files[..], &self.traces].concat()
     }
 }
-
-/// One value of `--nodes`: `3`, `0,1,2,3` or `0-3`, in the order given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeList(Vec<u32>);
-
-impl NodeList {
-    /// The nodes of several values.
-    pub fn joined(lists: &[Self]) -> Vec<u32> {
-        lists.iter().flat_map(|list| list.0.iter().copied()).collect()
-    }
-}
-
-impl std::str::FromStr for NodeList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let part = |part: &str| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-            (first <= last && last - first < NODES_MAX).then_some(first..=last)
-        };
-        let ranges = text.split(',').map(part).collect::<Option<Vec<_>>>();
-        let nodes = ranges.map(|ranges| Self(ranges.into_iter().flatten().collect()));
-        nodes.ok_or_else(|| format!("{text:?} is not a list of nodes, such as 0,1,2,3 or 0-3"))
-    }
-}
-
-/// Longest range of nodes.
-const NODES_MAX: u32 = 1 << 20;
 
 /// Flags of `align`.
 #[derive(Args, Debug)]
@@ -332,20 +304,5 @@ impl StepArgs {
     pub fn settings(&self) -> anyhow::Result<StepNames> {
         let wrong = |reason: String| anyhow::anyhow!("--step-name: {reason}").context(Usage);
         self.step_name.parse().map_err(wrong)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_are_numbers_lists_and_ranges() {
-        let read = |text: &str| text.parse::<NodeList>().map(|list| list.0);
-        assert_eq!(read("3"), Ok(vec![3]));
-        assert_eq!(read("3,0-2"), Ok(vec![3, 0, 1, 2]));
-        for wrong in ["", "a", "3-1", "0,,1", "0-4294967295", "-1"] {
-            assert!(read(wrong).is_err(), "{wrong}");
-        }
     }
 }

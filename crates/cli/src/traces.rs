@@ -8,13 +8,12 @@ use std::sync::Arc;
 
 use probe_sync_alignment::Error;
 use probe_sync_alignment::{
-    AddedTrack, AlignSettings, Calibrated, ClockSource, MergeReport, MergeSettings, Outcome, OutputClock, Request,
-    Verdict, align, check, merge,
+    AddedTrack, AlignDocument, AlignSettings, AlignedTrace, Calibrated, ClockSource, MergeDocument, MergeReport,
+    MergeSettings, Outcome, OutputClock, Request, Verdict, align, check, merge,
 };
 use probe_sync_analysis::LateTrack;
 use probe_sync_formats::{Error as TraceError, PlaneLayout};
 
-use crate::documents::{self, AlignedTrace};
 use crate::output::{Usage, refuse_trace};
 use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
@@ -36,7 +35,7 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let verdict = arguments.validate.then(|| check(&calibrated));
     if let Some(verdict) = verdict.as_ref().filter(|verdict| verdict.outcome() == Outcome::Violated) {
         if arguments.json {
-            crate::output::json(&documents::Align::new(Vec::new(), &calibrated, Some(verdict)))?;
+            crate::output::json(&AlignDocument::new(Vec::new(), &calibrated, Some(verdict)))?;
         }
         return not_written(verdict, &arguments.output, arguments.json);
     }
@@ -44,14 +43,13 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let mut table = TraceTable::default();
     for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
-        let (trace, output) = (&aligned.calibrated.trace, &aligned.output);
         if !arguments.json {
-            table.add(aligned.calibrated, output, &aligned.stats);
+            table.add(aligned.calibrated, &aligned.output, &aligned.stats);
         }
-        traces.push(AlignedTrace { path: trace.path.clone(), output: output.clone(), alignment: aligned.stats });
+        traces.push(AlignedTrace::from(aligned));
     }
     if arguments.json {
-        crate::output::json(&documents::Align::new(traces, &calibrated, verdict.as_ref()))?;
+        crate::output::json(&AlignDocument::new(traces, &calibrated, verdict.as_ref()))?;
         return verdict.as_ref().map_or(Ok(()), ended);
     }
     verdict.as_ref().map_or(Ok(()), tell_verdict)?;
@@ -88,13 +86,13 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     if let Some(verdict) = verdict.as_ref().filter(|verdict| verdict.outcome() == Outcome::Violated) {
         if arguments.json {
             let none = MergeReport::default();
-            crate::output::json(&documents::Merge::new(output, &calibrated, &none, Some(verdict)))?;
+            crate::output::json(&MergeDocument::new(output, &calibrated, &none, Some(verdict)))?;
         }
         return not_written(verdict, &arguments.output, arguments.json);
     }
     let report = merge(&calibrated, &arguments.output, settings)?;
     if arguments.json {
-        crate::output::json(&documents::Merge::new(output, &calibrated, &report, verdict.as_ref()))?;
+        crate::output::json(&MergeDocument::new(output, &calibrated, &report, verdict.as_ref()))?;
         return verdict.as_ref().map_or(Ok(()), ended);
     }
     verdict.as_ref().map_or(Ok(()), tell_verdict)?;

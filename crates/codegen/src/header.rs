@@ -59,11 +59,20 @@ fn macros() -> String {
 pub const TARGET: &str = "crates/capi/include/probe_sync.h";
 
 /// In the order in which C is to see them; files of a folder come with its `mod.rs`.
-const SOURCES: [&str; 7] =
-    ["status.rs", "errors.rs", "options.rs", "meeting.rs", "clock.rs", "session/mod.rs", "record/mod.rs"];
+const SOURCES: [&str; 9] = [
+    "status.rs",
+    "errors.rs",
+    "options.rs",
+    "meeting.rs",
+    "clock.rs",
+    "session/mod.rs",
+    "record/mod.rs",
+    "traces/mod.rs",
+    "rocpd.rs",
+];
 
 /// Enumerations that C gives as numbers.
-const NUMBERS: [&str; 4] = ["ps_threads", "ps_record_kind", "ps_record_type", "ps_record_flow_place"];
+const NUMBERS: [&str; 5] = ["ps_threads", "ps_record_kind", "ps_record_type", "ps_record_flow_place", "ps_rocpd_kind"];
 
 const HEADER: &str = "\
 /*
@@ -81,6 +90,12 @@ const HEADER: &str = "\
  * ps_record_start() and the event functions from ps_record_enter() to ps_record_flow() record what
  * the process does, at a cost of two clock reads per event. The event functions return no status:
  * they never fail, wait, print or allocate memory, and they do nothing while there is no recording.
+ *
+ * ps_align(), ps_merge(), ps_convert() and ps_check() put the traces of a job's profilers onto one
+ * clock, as the commands of the same names do. They return when the files are complete.
+ *
+ * ps_rocpd_open(), ps_rocpd_write(), ps_rocpd_flush() and ps_rocpd_close() write a database as
+ * rocprofv3 does, which others can read while the program runs.
  *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */

@@ -196,6 +196,26 @@ pub struct CpuClock {
     pub elsewhere: Option<Duration>,
 }
 
+impl CpuClock {
+    /// Sets the suspended time of a host, or of all other hosts.
+    ///
+    /// # Errors
+    /// Returns an error if the time is negative, the host has no name, or it was given another time.
+    pub fn add(&mut self, host: Option<&str>, time: Duration) -> Result<(), String> {
+        if time.as_ns() < 0 || host == Some("") {
+            return Err("give a host and how long it was suspended; CLOCK_MONOTONIC is never ahead".to_owned());
+        }
+        let before = match host {
+            Some(host) => self.suspended.insert(host.to_owned(), time),
+            None => self.elsewhere.replace(time),
+        };
+        match before {
+            Some(before) if before != time => Err(format!("{} is given twice", host.unwrap_or("all others"))),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Parses the rank and the number of ranks from an event's name: `probe_sync.rank#3/8`. A program
 /// adds such an event to its trace if its profiler does not record the rank.
 pub(crate) fn rank_marker(name: &[u8]) -> Option<(u32, u32)> {

@@ -1,4 +1,4 @@
-//! Formats counts with their nouns for human-readable output.
+//! Formats counts with their nouns for human-readable output, and names of flags in messages.
 //!
 //! The report page and the command line use it too. It supports English only.
 
@@ -24,9 +24,35 @@ pub fn is_formula(text: &[u8]) -> bool {
     begins && std::str::from_utf8(text).map_or(true, |text| text.parse::<f64>().is_err())
 }
 
+/// Replaces the command line's flags in a message, as in `--assume-order`, by what `name` gives for
+/// `assume-order`.
+pub fn with_flags(text: &str, name: impl Fn(&str) -> String) -> String {
+    let mut parts = text.split("--");
+    let mut replaced = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let length = part.find(|c: char| !(c.is_ascii_lowercase() || c == '-')).unwrap_or(part.len());
+        let (flag, rest) = part.split_at(length);
+        let is_flag = flag.starts_with(|c: char| c.is_ascii_lowercase()) && !replaced.ends_with(char::is_alphanumeric);
+        if is_flag {
+            replaced.push_str(&name(flag));
+        } else {
+            replaced.extend(["--", flag]);
+        }
+        replaced.push_str(rest);
+    }
+    replaced
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_are_replaced_and_other_dashes_stay() {
+        let text = "give --nodes, or --assume-order -- not a--b; --from-collectives and --from";
+        let replaced = "give nodes, or assume_order -- not a--b; from_collectives and from";
+        assert_eq!(with_flags(text, |flag| flag.replace('-', "_")), replaced);
+    }
 
     #[test]
     fn one_is_no_plural() {

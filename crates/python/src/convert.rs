@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 
 use crate::errors::Failure;
-use crate::traces::{Asked, calibrate, result, window};
+use crate::traces::{Asked, Span, calibrate, result};
 use crate::waiting;
 
 /// Writes all traces in other formats; returns the result as JSON.
@@ -29,7 +29,7 @@ pub fn convert(
     without_args: bool,
     group_by_queue: bool,
     agent_index: &str,
-    span: (Option<String>, Option<String>),
+    span: Span,
 ) -> PyResult<String> {
     let agent_index = match agent_index {
         "absolute" => AgentIndex::Absolute,
@@ -41,7 +41,7 @@ pub fn convert(
         }
     };
     let settings = ConvertSettings {
-        window: window(&span)?,
+        window: span.window()?,
         collective_flows,
         machines,
         without_args,

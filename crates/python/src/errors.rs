@@ -97,18 +97,27 @@ impl Failure {
         Self { kind: Kind::Join, text: error.to_string() }
     }
 
+    /// Converts an error of writing a database.
+    pub fn of_rocpd(error: &probe_sync_rocpd::writer::Error) -> Self {
+        use probe_sync_rocpd::writer::Error;
+        let kind = match error {
+            Error::Pattern { .. } | Error::Guid { .. } | Error::Agent { .. } => Kind::Config,
+            Error::Exists { .. } | Error::Create { .. } | Error::Database { .. } | Error::Stalled { .. } => Kind::File,
+            _ => Kind::Ended,
+        };
+        Self { kind, text: error.to_string() }
+    }
+
     /// Converts an error of `align`, `merge`, `check`, `stragglers`, `convert`, `query` or of reading
     /// offsets.
     pub fn of_traces(error: impl Into<probe_sync_analysis::Error>) -> Self {
-        use probe_sync_alignment::Error as AlignmentError;
-        use probe_sync_analysis::Error;
+        use probe_sync_analysis::ErrorKind;
         let error = error.into();
-        let kind = match &error {
-            Error::Request { .. } | Error::Query { .. } | Error::Alignment(AlignmentError::Request { .. }) => {
-                Kind::Config
-            }
-            Error::Alignment(AlignmentError::Line { .. }) => Kind::Damaged,
-            Error::Trace(error) | Error::Alignment(AlignmentError::Trace(error)) => of_trace(error),
+        let kind = match error.kind() {
+            ErrorKind::Request => Kind::Config,
+            ErrorKind::Missing => Kind::Missing,
+            ErrorKind::File => Kind::File,
+            ErrorKind::Damaged => Kind::Damaged,
             _ => Kind::Refused,
         };
         Self { kind, text: error.to_string() }
@@ -120,17 +129,6 @@ impl Failure {
     }
 }
 
-fn of_trace(error: &probe_sync_formats::Error) -> Kind {
-    use probe_sync_formats::Error;
-    match error {
-        Error::Request { .. } => Kind::Config,
-        Error::Io { .. } if is_missing(error) => Kind::Missing,
-        Error::Io { .. } => Kind::File,
-        Error::Malformed { .. } | Error::Database { .. } => Kind::Damaged,
-        _ => Kind::Refused,
-    }
-}
-
 /// Returns true if the system reported that a file does not exist.
 fn is_missing(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |cause| cause.source());
@@ -138,30 +136,20 @@ fn is_missing(error: &(dyn std::error::Error + 'static)) -> bool {
     kind == Some(std::io::ErrorKind::NotFound)
 }
 
-/// Replaces the command line's flags in a message by keywords: `assume_order` for `--assume-order`.
-fn with_keywords(text: &str) -> String {
-    let mut parts = text.split("--");
-    let mut told = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let length = part.find(|c: char| !(c.is_ascii_lowercase() || c == '-')).unwrap_or(part.len());
-        let (flag, rest) = part.split_at(length);
-        let is_flag = flag.starts_with(|c: char| c.is_ascii_lowercase()) && !told.ends_with(char::is_alphanumeric);
-        match flag {
-            _ if !is_flag => told.extend(["--", flag]),
-            "from" => told.push_str("from_"),
-            "run-dir" => told.push_str("clocks=Run(directory)"),
-            "offsets" => told.push_str("clocks=Offsets(file)"),
-            "from-collectives" => told.push_str("clocks=FROM_COLLECTIVES"),
-            _ => told.push_str(&flag.replace('-', "_")),
-        }
-        told.push_str(rest);
+/// Returns the keyword for a flag of the command line: `assume_order` for `--assume-order`.
+fn keyword(flag: &str) -> String {
+    match flag {
+        "from" => "from_".to_owned(),
+        "run-dir" => "clocks=Run(directory)".to_owned(),
+        "offsets" => "clocks=Offsets(file)".to_owned(),
+        "from-collectives" => "clocks=FROM_COLLECTIVES".to_owned(),
+        _ => flag.replace('-', "_"),
     }
-    told
 }
 
 impl From<Failure> for PyErr {
     fn from(Failure { kind, text }: Failure) -> Self {
-        let text = with_keywords(&text);
+        let text = probe_sync_formats::words::with_flags(&text, keyword);
         match kind {
             Kind::Clock => classes::ClockError::new_err(text),
             Kind::Config => classes::ConfigError::new_err(text),
@@ -175,37 +163,5 @@ impl From<Failure> for PyErr {
             Kind::File => classes::FileError::new_err(text),
             Kind::Missing => classes::MissingFile::new_err(text),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use probe_sync_alignment::Error as AlignmentError;
-    use probe_sync_analysis::Error as AnalysisError;
-    use probe_sync_formats::Error as TraceError;
-
-    use super::{Failure, Kind, with_keywords};
-
-    #[test]
-    fn errors_of_traces_have_their_kinds() {
-        let check = |error: AnalysisError, kind: Kind| assert_eq!(Failure::of_traces(error).kind, kind);
-        let problem = || "p".to_owned();
-        let missing =
-            |kind: std::io::ErrorKind| TraceError::Io { path: "t".into(), action: "open", source: kind.into() };
-        check(AnalysisError::Request { problem: problem() }, Kind::Config);
-        check(AnalysisError::Query { problem: problem() }, Kind::Config);
-        check(TraceError::Request { problem: problem() }.into(), Kind::Config);
-        check(AlignmentError::Request { problem: problem() }.into(), Kind::Config);
-        check(AlignmentError::Nodes { problem: problem() }.into(), Kind::Refused);
-        check(AlignmentError::Line { path: "o".into(), line: 1, problem: problem() }.into(), Kind::Damaged);
-        check(AlignmentError::from(TraceError::malformed("t".as_ref(), 0, "p")).into(), Kind::Damaged);
-        check(missing(std::io::ErrorKind::NotFound).into(), Kind::Missing);
-        check(AlignmentError::from(missing(std::io::ErrorKind::PermissionDenied)).into(), Kind::File);
-    }
-
-    #[test]
-    fn flags_become_keywords_and_other_dashes_stay() {
-        let text = "give --nodes, or --assume-order -- not a--b; --from-collectives and --from";
-        assert_eq!(with_keywords(text), "give nodes, or assume_order -- not a--b; clocks=FROM_COLLECTIVES and from_");
     }
 }

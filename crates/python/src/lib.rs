@@ -3,10 +3,10 @@
 //! It makes the same library calls as the command line. `session` starts a run in parallel with a
 //! training loop and waits for its rounds, `meeting` lets its ranks find each other, and `round` is
 //! a solved round as arrays. `traces` aligns, merges, checks, reports late ranks and solves,
-//! `convert` writes other formats, and `query` reads databases; `offsets` converts times; `clock`
+//! `convert` writes other formats, `query` reads databases, and `rocpd` writes them; `trace_writer` writes viewers' formats; `offsets` converts times; `clock`
 //! is the current reference time; `errors` maps each failure to Python; `waiting` keeps Ctrl-C
-//! working. Modules import in one direction: `errors` → `waiting` → {`clock`, `meeting`, `round`,
-//! `offsets`, `traces`} → {`session`, `convert`, `query`}. The public, typed interface is Python
+//! working. Modules import in one direction: `errors` → `trace_writer`; `errors` → `waiting` → {`clock`, `meeting`, `round`,
+//! `offsets`, `traces`} → {`session`, `convert`, `query`, `rocpd`}. The public, typed interface is Python
 //! code in `python/probe_sync`.
 #![forbid(unsafe_code)]
 
@@ -17,8 +17,10 @@ mod meeting;
 mod messages;
 mod offsets;
 mod query;
+mod rocpd;
 mod round;
 mod session;
+mod trace_writer;
 mod traces;
 mod waiting;
 
@@ -40,9 +42,13 @@ mod _native {
     #[pymodule_export]
     use super::query::{Rows, query};
     #[pymodule_export]
+    use super::rocpd::RocpdWriter;
+    #[pymodule_export]
     use super::round::PyRound;
     #[pymodule_export]
     use super::session::{Session, start, write_page};
+    #[pymodule_export]
+    use super::trace_writer::TraceWriter;
     #[pymodule_export]
     use super::traces::{align, check, merge, solve, stragglers, write_whole};
     #[pymodule_export]

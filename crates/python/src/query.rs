@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 
 use crate::errors::Failure;
-use crate::traces::{Asked, duration, window};
+use crate::traces::{Asked, Span, duration};
 
 /// Runs one SQL statement over the databases of all ranks.
 #[pyfunction]
@@ -27,12 +27,12 @@ pub fn query(
     sql: String,
     asked: Asked,
     no_correction: bool,
-    span: (Option<String>, Option<String>),
+    span: Span,
     timeout: Option<&str>,
 ) -> PyResult<Rows> {
     let settings = QuerySettings {
         own_clocks: no_correction,
-        window: window(&span)?,
+        window: span.window()?,
         timeout: duration("timeout", timeout)?.map(probe_sync_time::Duration::to_std),
         ..QuerySettings::default()
     };

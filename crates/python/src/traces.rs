@@ -12,11 +12,11 @@ use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
 use probe_sync_alignment::{
     AddedTrack, AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings,
-    Kinds, MergeSettings, OutputClock, Request, StepNames, Verdict, Window,
+    Kinds, MergeSettings, OutputClock, Request, StepNames, Verdict, Window, window,
 };
 use probe_sync_analysis::LateTrack;
 use probe_sync_files::{Draft, NewFolders};
-use probe_sync_formats::PlaneLayout;
+use probe_sync_formats::{CpuClock, PlaneLayout};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
@@ -40,6 +40,19 @@ pub struct Asked {
     timeline: String,
     from_collectives: bool,
     max_rate_change: Option<f64>,
+    /// For the clock of the CPU's rows: hosts (none: all others) and how long they were suspended.
+    suspended: Option<Vec<(Option<String>, String)>>,
+}
+
+/// Which events are wanted.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Span {
+    start: Option<String>,
+    end: Option<String>,
+    start_marker: Option<String>,
+    end_marker: Option<String>,
+    inclusive: bool,
 }
 
 /// Filters of a file's content, as the texts of the command line.
@@ -239,7 +252,7 @@ impl Asked {
             timeline,
             max_rate_change_ppm: self.max_rate_change,
             skip_bad: self.skip_bad,
-            cpu_clock: None,
+            cpu_clock: self.suspended.map(cpu_clock).transpose()?,
             outputs,
         })
     }
@@ -292,13 +305,30 @@ impl Recording {
     }
 }
 
-/// Parses the start and the end of a time span.
-pub(crate) fn window((start, end): &(Option<String>, Option<String>)) -> Result<Window, Failure> {
-    Ok(Window {
-        start: read("start", start.as_deref(), str::parse)?.unwrap_or_default(),
-        end: read("end", end.as_deref(), str::parse)?.unwrap_or_default(),
-        ..Window::default()
-    })
+impl Span {
+    /// Parses the start and the end.
+    pub(crate) fn window(&self) -> Result<Window, Failure> {
+        let bound = |name: &str, time: &Option<String>, marker: &Option<String>| match (time, marker) {
+            (Some(_), Some(_)) => Err(Failure::config(format!("{name} and {name}_marker exclude each other"))),
+            (_, Some(marker)) => Ok(window::Bound::Marker(marker.clone())),
+            (time, None) => Ok(read(name, time.as_deref(), str::parse)?.unwrap_or_default()),
+        };
+        Ok(Window {
+            start: bound("start", &self.start, &self.start_marker)?,
+            end: bound("end", &self.end, &self.end_marker)?,
+            inclusive: self.inclusive,
+        })
+    }
+}
+
+/// Returns the clock of the CPU's rows.
+fn cpu_clock(suspended: Vec<(Option<String>, String)>) -> Result<CpuClock, Failure> {
+    let mut clock = CpuClock::default();
+    for (host, time) in suspended {
+        let time = duration("suspended", Some(&time))?.unwrap_or_default();
+        clock.add(host.as_deref(), time).map_err(|problem| Failure::config(format!("suspended: {problem}")))?;
+    }
+    Ok(clock)
 }
 
 pub(crate) fn duration(name: &str, text: Option<&str>) -> Result<Option<probe_sync_time::Duration>, Failure> {

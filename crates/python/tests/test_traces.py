@@ -11,7 +11,7 @@ import unittest
 
 import numpy as np
 import probe_sync
-from common import Folder, cli, data
+from common import ROOT, Folder, cli, data
 
 
 def event(ts, dur=5):
@@ -223,6 +223,33 @@ class Recorded(Folder):
                 for name in files:
                     self.assertEqual((ours / name).read_bytes(), (theirs / name).read_bytes(), name)
 
+    def test_windows_between_markers_as_the_command_line(self):
+        _, traces, offsets = list(self.sets())[1]
+        known = {"nodes": range(4), "clocks": probe_sync.Offsets(offsets)}
+        inputs = ["--input", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets]
+        rows = {}
+        for inclusive in (True, False):
+            ours, theirs = self.folder / f"ours{inclusive}", self.folder / f"theirs{inclusive}"
+            options = {"start_marker": "train_step#3", "end": "90%", "inclusive": inclusive}
+            done = probe_sync.convert(traces, output_dir=ours, formats="json", **options, **known)
+            status, _ = cli("convert", *inputs, "-d", theirs, "-f", "json", "-o", "out", "--start-marker", "train_step#3", "--end", "90%", "--inclusive", str(inclusive).lower())
+            self.assertEqual(status, 0)
+            self.assertEqual((ours / "out_results.json").read_bytes(), (theirs / "out_results.json").read_bytes())
+            rows[inclusive] = done.files[0].rows
+        whole = probe_sync.convert(traces, output_dir=self.folder / "whole", formats="json", **known).files[0].rows
+        self.assertTrue(0 < rows[True] < rows[False] < whole, (rows, whole))
+
+    def test_offsets_of_the_folder_of_a_run(self):
+        """A run's folder may be given as `Offsets(folder)`, as well as by `Run(folder)`."""
+        fixture = ROOT / "crates/analysis/fixtures/gpu/torch_gpu"
+        traces = sorted(fixture.glob("rank*.json.gz"))
+        outputs = []
+        for name, clocks in (("offsets", probe_sync.Offsets(fixture / "run")), ("run", probe_sync.Run(fixture / "run"))):
+            outputs.append(self.folder / f"{name}.pftrace")
+            merged = probe_sync.merge(traces, clocks=clocks, output=outputs[-1])
+            self.assertEqual((len(merged.traces), merged.uncalibrated), (4, ()))
+        self.assertEqual(outputs[0].read_bytes(), outputs[1].read_bytes())
+
     def test_csv_as_the_command_line(self):
         traces = sorted(data("rocpd/b_4node_offset_drift").glob("node*.db"))
         ours, theirs = self.folder / "ours", self.folder / "theirs"
@@ -370,6 +397,11 @@ class Made(Folder):
             (lambda: probe_sync.convert(self.traces, output_dir="x", formats="pdf"), "formats: \"pdf\" is unknown"),
             (lambda: probe_sync.convert(self.traces, output_dir="x", formats=()), "formats is empty"),
             (lambda: probe_sync.query("SELECT 1", self.traces, start="soon"), "start: soon is neither"),
+            (lambda: probe_sync.query("SELECT 1", self.traces, start=1, start_marker="a"), "start and start_marker exclude each other"),
+            (lambda: probe_sync.convert(self.traces, output_dir="x", formats="json", end="50%", end_marker="a"), "end and end_marker exclude each other"),
+            (lambda: probe_sync.check(self.traces, cpu_clock="tsc", suspended=0), "cpu_clock='tsc'"),
+            (lambda: probe_sync.check(self.traces, cpu_clock="monotonic"), "need each other"),
+            (lambda: probe_sync.check(self.traces, cpu_clock="monotonic", suspended={None: "-5s"}), "suspended"),
             (lambda: probe_sync.check(self.traces, nodes=[0, 1], assume_order=True), "omit one of them"),
             (lambda: probe_sync.check(self.traces, realtime_only=True, snapshot_markers="x"), "excludes snapshots"),
             (lambda: probe_sync.check(self.traces, timeline="gpu", **known), "\"host\" or \"tracer\""),

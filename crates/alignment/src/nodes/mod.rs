@@ -8,6 +8,7 @@
 //! 56, 8.
 
 mod known;
+mod list;
 mod reading;
 mod spans;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use crate::collectives::{
 
 pub use known::SettledBy;
 pub(crate) use known::{KnownNodes, host, same_host};
+pub use list::NodeList;
 use reading::read_all;
 use spans::Joined;
 pub use spans::of_ranks;

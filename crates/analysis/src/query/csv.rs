@@ -17,28 +17,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Error;
+use probe_sync_alignment::CsvFile;
 use probe_sync_alignment::window::keeps;
 use probe_sync_files::{AtomicFile, NewFolders};
 use probe_sync_formats::rocpd::aligned;
 use probe_sync_formats::words::is_formula;
 use probe_sync_formats::{Stages, in_order};
 use probe_sync_rocpd::schema::View;
-use serde::Serialize;
 
 use super::csv_tables::{AGENTS, CsvSettings, TABLES, Table};
 use super::one::One;
 use super::pool::Pool;
 use super::tables::Process;
 use super::{Query, Value};
-
-/// A file that was written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CsvFile {
-    /// Path.
-    pub path: PathBuf,
-    /// Number of events in it.
-    pub rows: u64,
-}
 
 impl Query {
     /// Writes one file for each kind of event that occurs: `FOLDER/NAME_kernel_trace.csv` and

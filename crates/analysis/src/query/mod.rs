@@ -42,7 +42,6 @@ use rusqlite::{Connection, ErrorCode};
 use pool::{Failure, Pool};
 use tables::{Process, Table, Tables};
 
-pub use csv::CsvFile;
 pub use csv_tables::CsvSettings;
 pub use pool::OPEN_MAX;
 

@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import unittest
@@ -32,6 +33,10 @@ MPI_SOURCE = PREFIX / "share/probe_sync/probe_sync_mpi.c"
 PMPI_SOURCE = PREFIX / "share/probe_sync/probe_sync_pmpi.c"
 # Root may start ranks, and more than there are cores; MPICH ends a job after a minute.
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "MPIEXEC_TIMEOUT": "60"}
+# The command to compare with, built by `cargo xtask test` before this runs; alone, `cargo build` makes it.
+CLI = pathlib.Path(os.environ.get("PROBE_SYNC_CLI", ROOT / "target/debug/probe_sync"))
+TRACES = ROOT / "examples/traces"
+FIXTURE = ROOT / "crates/analysis/fixtures/gpu/torch_gpu"
 LIMIT_S = 120
 BUILD_S = 2700
 
@@ -62,6 +67,20 @@ def plain(name, source):
 def out(name):
     """Where a program's run goes."""
     return PREFIX / "runs" / name
+
+
+def files(folder):
+    """The content of all files below a folder, by path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def rows(path, query):
+    """The rows of a database that another process may be writing."""
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
 
 
 def guide(with_mpi):
@@ -143,6 +162,104 @@ class Library(Case):
         out("record").mkdir()
         run(plain("record", HERE / "record.c"), out("record"))
 
+    @unittest.skipIf(not CLI.exists(), f"{CLI} is not built")
+    def test_traces(self):
+        """The functions on traces write the bytes that the command writes, and return its document."""
+        program = plain("traces", HERE / "traces.c")
+        torch, jax = (sorted(TRACES.glob(f"{name}/node*")) for name in ["torch", "jax"])
+        clocks = ["assume_order=true", f"offsets={TRACES}/torch/offsets.csv"]
+        collectives = ["from_collectives=true", "max_rate_change=200", "nodes=0-3"]
+        cases = [
+            ("align", ["aligned"], torch, [*clocks, "annotate=true", "validate=true"]),
+            ("align", ["one.xplane.pb"], jax[1:2], ["nodes=1", f"offsets={TRACES}/jax/offsets.csv", "extrapolate=1s"]),
+            ("merge", ["all.json.gz"], torch, clocks),
+            ("merge", ["all.pftrace"], torch + jax, ["no_correction=true"]),
+            ("merge", ["few.json"], torch, [*clocks, "ranks=0,2", "only=collectives", "to=50%", "mark_late=true", "validate=true"]),
+            ("merge", ["run.pftrace"], sorted(FIXTURE.glob("rank*.json.gz")), [f"run_dir={FIXTURE}/run"]),
+            ("convert", ["out", "json,pftrace"], torch, [*clocks, "start=10%", "inclusive=false", "collective_flows=true", "output_file=job"]),
+            ("convert", ["out", "kineto.gz,xspace"], torch, [*clocks, "without_args=true"]),
+            ("check", [], torch, []),
+            ("check", [], torch, clocks),
+            ("check", [], jax, collectives),
+            ("merge", ["bad.json"], torch, ["nodes=0,1,2,3", "no_correction=true", "validate=true"]),
+        ]
+        for number, (call, output, traces, options) in enumerate(cases):
+            with self.subTest(f"{call} {' '.join(options)}"):
+                self.compare(out(f"traces{number}"), program, call, output, traces, options)
+
+    def compare(self, folder, program, call, output, traces, options):
+        """Makes a call from C and by the command, in two folders."""
+        shutil.rmtree(folder, ignore_errors=True)
+        in_c, by_command = (folder / side for side in ["c", "command"])
+        in_c.mkdir(parents=True)
+        by_command.mkdir()
+        path, formats = [*output, "-", "-"][:2]
+        there = {"capture_output": True, "text": True, "timeout": LIMIT_S}
+        found = subprocess.run([program, call, path, formats, *options, "--", *traces], cwd=in_c, **there)
+        flags = []
+        for option in options:
+            key, value = option.split("=", 1)
+            flags += [f"--{key.replace('_', '-')}", *([] if value == "true" else [value])]
+        if call == "convert":
+            flags += ["--output-path", path, "-f", *formats.split(",")]
+        elif output:
+            flags += ["--output", path]
+        expected = subprocess.run([CLI, call, "--traces", *traces, *flags, "--json"], cwd=by_command, **there)
+        said = found.stdout + found.stderr + expected.stderr
+        # Status 3 is the command's for violations, which is the outcome of a check.
+        self.assertIn((found.returncode, expected.returncode), [(0, 0), (17, 3), *([(0, 3), (0, 4)] if call == "check" else [])], said)
+        self.assertEqual(found.stdout, expected.stdout, said)
+        self.assertEqual(files(in_c), files(by_command))
+        self.assertEqual(bool(files(in_c)), found.returncode == 0 and call != "check")
+        document, counts = json.loads(found.stdout), list(map(int, found.stderr.split("\n")[0].split()))
+        if call == "check":
+            self.assertEqual(counts[2:4], [document["result"]["edges"], document["violations"]])
+            self.assertEqual(counts[4], {0: 1, 3: 2}.get(expected.returncode, counts[4]))
+
+    def test_wrong_uses_of_traces(self):
+        shutil.rmtree(out("traces_wrong"), ignore_errors=True)
+        out("traces_wrong").mkdir()
+        torch = sorted(TRACES.glob("torch/node*"))
+        program = plain("traces", HERE / "traces.c")
+        self.assertIn("wrong: ok", run(program, "wrong", out("traces_wrong"), *torch[:2]))
+        self.assertIn("threads: ok", run(program, "threads", "-", *torch))
+
+    def test_traces_example(self):
+        torch = sorted(TRACES.glob("torch/node*"))
+        for name, compiler in [("traces_example", C), ("traces_example_cc", CXX)]:
+            output = run(compiled(name, compiler, ROOT / "examples/c/traces.c"), TRACES / "torch/offsets.csv", out("example.json.gz"), *torch)
+            self.assertIn("as recorded: 46 of 92 edges are broken\non one clock: 0 of 92 edges are broken\nmerged 4 traces", output)
+
+    def test_databases(self):
+        """A database can be read after a flush and at the end, and is whole after a kill; the functions on traces read it."""
+        program = plain("rocpd", HERE / "rocpd.c")
+        folder = out("rocpd")
+        shutil.rmtree(folder, ignore_errors=True)
+        path = folder / "new/results.db"
+        there = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen([program, "write", path], **there) as process:
+            self.assertEqual(process.stdout.readline(), "flushed\n")
+            self.assertEqual(rows(path, "SELECT name, start, end, stack_id FROM regions"), [("step", 1000, 9000, 7)])
+            kernels = [("gemm", 0, "Queue 1", "Stream 1"), ("gemm", 1, "Default Queue", "Default Stream")]
+            self.assertEqual(rows(path, "SELECT name, agent_abs_index, queue, stream FROM kernels ORDER BY start"), kernels)
+            self.assertEqual(rows(path, "SELECT size FROM memory_copies"), [(4096,)])
+            self.assertEqual(rows(path, "SELECT value FROM rocpd_pmc_event"), [(512.5,)])
+            self.assertEqual(rows(path, "SELECT timestamp FROM rocpd_sample ORDER BY timestamp"), [(6500,), (8500,)])  # a counter has one too
+            said, _ = process.communicate("\n", timeout=LIMIT_S)
+        self.assertEqual((said, process.returncode), ("7 events, 0 dropped\n", 0))
+        self.assertEqual(rows(path, "SELECT count(*) FROM regions"), [(2,)])
+        self.assertEqual([file.name for file in path.parent.iterdir()], ["results.db"])
+        traces = plain("traces", HERE / "traces.c")
+        run(traces, "convert", folder / "csv", "csv", "--", path)
+        self.assertIn("gemm", (folder / "csv/out_kernel_trace.csv").read_text())
+        killed = folder / "killed.db"
+        with subprocess.Popen([program, "endless", killed], **there) as process:
+            self.assertEqual(process.stdout.readline(), "flushed\n")
+            process.kill()
+        self.assertEqual(rows(killed, "PRAGMA quick_check"), [("ok",)])
+        self.assertGreater(rows(killed, "SELECT count(*) FROM regions")[0][0], 1000)
+        self.assertIn("wrong: ok", run(program, "wrong", folder / "wrong.db"))
+
     def test_guide(self):
         """The guide's programs, word for word, as C and as C++."""
         for number, text in enumerate(guide(with_mpi=False)):
@@ -172,6 +289,11 @@ class Library(Case):
         leaks = ["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"]
         for program in [plain("wrong_use", HERE / "wrong_use.c"), plain("two_processes", "examples/c/two_processes.c")]:
             run("valgrind", *leaks, program, out(f"valgrind_{program.name}"))
+        torch = sorted(TRACES.glob("torch/node*"))[:2]
+        traces = [plain("traces", HERE / "traces.c"), "merge", out("valgrind.json"), "-", "from_collectives=true", "nodes=0,1", "--", *torch]
+        run("valgrind", *leaks, *traces)
+        shutil.rmtree(out("valgrind_rocpd"), ignore_errors=True)
+        run("valgrind", *leaks, plain("rocpd", HERE / "rocpd.c"), "wrong", out("valgrind_rocpd") / "wrong.db")
 
 
 class UnderMpi:

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use probe_sync_alignment::ClockSource;
+use probe_sync_alignment::nodes::NodeList;
 use probe_sync_files::NewFolders;
 use probe_sync_formats::words::counted;
 use probe_sync_record::Recording;
@@ -17,7 +18,6 @@ use probe_sync_record::read::ArgumentValue;
 
 use crate::documents;
 use crate::output::{self, Usage};
-use crate::trace_args::NodeList;
 
 /// Flags of `record convert`.
 #[derive(Args, Debug)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import rocpd
 from ._inputs import FROM_COLLECTIVES, FromCollectives, Run, TraceKeywords
 from ._native import Clock, Meeting, Reading, Round, __version__
 from .errors import (
@@ -56,6 +57,7 @@ from .results import (
 from .rocm import analyze_collective_operations, combine_traces
 from .session import Session, State, clock, current, start
 from .traces import Rows, align, check, convert, merge, query, solve, stragglers
+from .writer import TraceWriter, WrittenTrace
 
 if TYPE_CHECKING:
     from . import jax as jax
@@ -111,9 +113,11 @@ __all__ = [
     "Straggler",
     "StragglersResult",
     "TraceKeywords",
+    "TraceWriter",
     "Verdict",
     "WaitTimeout",
     "Waiting",
+    "WrittenTrace",
     "__version__",
     "align",
     "analyze_collective_operations",
@@ -131,6 +135,7 @@ __all__ = [
     "over_jax",
     "over_torch",
     "query",
+    "rocpd",
     "solve",
     "start",
     "stragglers",

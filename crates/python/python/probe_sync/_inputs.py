@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 from . import _settings
@@ -56,6 +56,10 @@ class TraceKeywords(TypedDict, total=False):
     """True to treat the traces' times as the system clock, whatever markers and snapshots say."""
     timeline: str
     """Clock of the results: "host" or "tracer", of the reference node."""
+    cpu_clock: str | None
+    """Databases of rocprof-sys: "monotonic" if that is the clock of the rows that it stamped itself. Needs `suspended`."""
+    suspended: _settings.Time | Mapping[str | None, _settings.Time] | None
+    """How long each host was suspended since boot, by host (None: all others), or one time for all hosts. Needs `cpu_clock`."""
     skip_bad: bool
     """True to skip unreadable traces with a warning. Otherwise one unreadable trace is an error."""
 
@@ -80,6 +84,8 @@ def _request(
     snapshot_markers: str | None = None,
     realtime_only: bool = False,
     timeline: str = "host",
+    cpu_clock: str | None = None,
+    suspended: _settings.Time | Mapping[str | None, _settings.Time] | None = None,
     skip_bad: bool = False,
 ) -> dict[str, Any]:
     files, pairs = _settings.paths("traces", traces), _settings.paths("snapshots", snapshots)
@@ -89,6 +95,8 @@ def _request(
         (not files and not isinstance(clocks, Run), "no traces: give traces, or clocks=Run(directory) of a run that contains traces"),
         (assume_order and not files, "assume_order needs traces, whose order it uses"),
         (assume_order and len(nodes) > 0, "assume_order and nodes exclude each other; omit one of them"),
+        (cpu_clock not in (None, "monotonic"), f"cpu_clock={cpu_clock!r}: give \"monotonic\""),
+        ((cpu_clock is None) != (suspended is None), "cpu_clock and suspended need each other; give both"),
         (realtime_only and bool(pairs or snapshot_markers), "realtime_only excludes snapshots and snapshot_markers"),
     ]
     for refused, why in refusals:
@@ -110,5 +118,17 @@ def _request(
         "timeline": timeline,
         "skip_bad": skip_bad,
         "from_collectives": isinstance(clocks, FromCollectives),
+        "suspended": None if suspended is None else _suspended(suspended),
         "max_rate_change": None if rate is None else float(rate),
     }
+
+
+def _suspended(value: _settings.Time | Mapping[str | None, _settings.Time]) -> list[tuple[str | None, str]]:
+    table = value if isinstance(value, Mapping) else {None: value}
+    return [(host, _settings.time_text(time)) for host, time in table.items()]
+
+
+def span(start: str | int | None, end: str | int | None, start_marker: str | None, end_marker: str | None, inclusive: bool) -> dict[str, Any]:
+    """Returns which events are wanted, for the native module."""
+    times = {name: None if time is None else str(time) for name, time in (("start", start), ("end", end))}
+    return {**times, "start_marker": start_marker, "end_marker": end_marker, "inclusive": inclusive}

@@ -168,6 +168,9 @@ def convert(
     agent_index: str = "relative",
     start: str | int | None = None,
     end: str | int | None = None,
+    start_marker: str | None = None,
+    end_marker: str | None = None,
+    inclusive: bool = True,
     **keywords: Unpack[TraceKeywords],
 ) -> ConvertResult:
     """Writes all traces in other formats to `output_dir`; the names of the files begin with `name`. Clocks and errors are as in `align`.
@@ -176,7 +179,8 @@ def convert(
     databases, one file per kind of event). `no_correction` leaves all times unchanged. `collective_flows` joins the parts of each collective by flows;
     `machines` (for "pftrace") keeps each host's times and describes how the clocks are related. `without_args` omits the arguments of events.
     `group_by_queue` and `agent_index` ("absolute", "relative", "type-relative") apply to databases. `start` and `end` select events: ns on the clock of the
-    outputs, "+1.5s" after the first event, or "30%" of the time span.
+    outputs, "+1.5s" after the first event, or "30%" of the time span. `start_marker` and `end_marker` select by the start of the event of this name instead.
+    `inclusive=False` also keeps events that overlap the limits.
     """
     if no_correction and keywords.get("clocks") is not None:
         raise ConfigError("no_correction excludes clocks: omit one of them")
@@ -193,7 +197,7 @@ def convert(
             without_args=without_args,
             group_by_queue=group_by_queue,
             agent_index=agent_index,
-            span=(_text(start), _text(end)),
+            span=_inputs.span(start, end, start_marker, end_marker, inclusive),
         )
     )
     return results.converted(told)
@@ -238,20 +242,24 @@ def query(
     no_correction: bool = False,
     start: str | int | None = None,
     end: str | int | None = None,
+    start_marker: str | None = None,
+    end_marker: str | None = None,
+    inclusive: bool = True,
     timeout: _settings.Time | None = None,
     **keywords: Unpack[TraceKeywords],
 ) -> Rows:
     """Runs one SQL query over the databases (rocpd) of all ranks, with all times on one clock. Clocks and errors are as in `align`.
 
     Tables and views are rocprofv3's, with the columns `host`, `rank` and `file` in front. The rows are an iterator of tuples;
-    `Rows.to_pandas()` gives a DataFrame. `no_correction` leaves times on the clocks of their nodes; `start` and `end` select events as in `convert`;
-    `timeout` limits the time until the last row, including the reader's.
+    `Rows.to_pandas()` gives a DataFrame. `no_correction` leaves times on the clocks of their nodes; `start`, `end`, the markers and `inclusive` select
+    events as in `convert`;    `timeout` limits the time until the last row, including the reader's.
     """
     if no_correction and keywords.get("clocks") is not None:
         raise ConfigError("no_correction excludes clocks: omit one of them")
     asked = _inputs.request("query", traces, keywords)
     limit = None if timeout is None else _settings.time_text(timeout)
-    return Rows(_native.query(sql, asked, no_correction=no_correction, span=(_text(start), _text(end)), timeout=limit))
+    span = _inputs.span(start, end, start_marker, end_marker, inclusive)
+    return Rows(_native.query(sql, asked, no_correction=no_correction, span=span, timeout=limit))
 
 
 def _batches(native: _native.Rows) -> Iterator[list[Any]]:

@@ -68,6 +68,16 @@ pub enum Error {
         /// Events dropped so far.
         dropped: u64,
     },
+    /// An event needs an agent and names none, or one that was not added.
+    #[error("{path}: event {event:?} names {}; add the agent first", agent.map_or("no agent".to_owned(), |number| format!("agent {number}")))]
+    Agent {
+        /// The file.
+        path: PathBuf,
+        /// Name of the event, which was not recorded.
+        event: String,
+        /// The number given.
+        agent: Option<u32>,
+    },
     /// The writer belongs to the process that opened it.
     #[error("{path} is written by process {owner}; a forked child cannot finish it and must open its own database")]
     Forked {

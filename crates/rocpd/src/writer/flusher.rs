@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -62,8 +62,36 @@ pub(super) struct Shared {
     pub committed: AtomicU64,
     /// Events taken out of the buffers and not committed.
     pub open: AtomicU64,
+    pub flushes: Flushes,
     pub closing: AtomicBool,
     pub flusher: OnceLock<Thread>,
+}
+
+/// Requests to commit everything, numbered from 1.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    requested: AtomicU64,
+    done: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Flushes {
+    /// Adds a request; returns its number.
+    pub fn request(&self) -> u64 {
+        self.requested.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Waits until a request is done; returns false if that takes too long.
+    pub fn wait(&self, number: u64, timeout: Duration) -> bool {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(done, timeout, |done| *done < number);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 >= number
+    }
+
+    fn finish(&self, number: u64) {
+        *self.done.lock().unwrap_or_else(PoisonError::into_inner) = number;
+        self.changed.notify_all();
+    }
 }
 
 /// The writer's thread.
@@ -132,10 +160,15 @@ impl<'c> Flusher<'c> {
 
     /// Runs until told to end.
     pub fn run(mut self) -> Report {
-        let poll = self.poll;
+        let (poll, mut done) = (self.poll, 0);
         while !self.shared.closing.load(Ordering::Acquire) {
-            self.take(false);
-            self.flush(false);
+            // Before the events: what was recorded before the request is taken now.
+            let requested = self.shared.flushes.requested.load(Ordering::Acquire);
+            let (is_requested, is_all) = (requested > done, self.take(false));
+            if self.flush(is_requested) && is_requested && is_all {
+                done = requested;
+                self.shared.flushes.finish(done);
+            }
             if self.pending_rows < self.settings.flush_rows {
                 thread::park_timeout(poll);
             }
@@ -144,7 +177,9 @@ impl<'c> Flusher<'c> {
     }
 
     /// Takes the events out of the buffers, unless there are enough, and then what they refer to.
-    fn take(&mut self, close: bool) {
+    /// Returns true if no buffer was left out.
+    fn take(&mut self, close: bool) -> bool {
+        let mut is_all = true;
         let buffers = {
             let mut buffers = self.shared.buffers.lock().unwrap_or_else(PoisonError::into_inner);
             let now = buffers.clone();
@@ -156,7 +191,9 @@ impl<'c> Flusher<'c> {
         };
         for buffer in &buffers {
             for half in 0..HALVES {
-                if (self.room() || close || buffer.has_ended()) && buffer.take(half, &mut self.spare, close) {
+                if !(self.room() || close || buffer.has_ended()) {
+                    is_all = false;
+                } else if buffer.take(half, &mut self.spare, close) {
                     self.pending_rows += self.spare.iter().map(Event::rows).sum::<usize>();
                     self.pending.extend(self.spare.drain(..).map(|event| (buffer.thread, event)));
                 }
@@ -167,6 +204,7 @@ impl<'c> Flusher<'c> {
         let mut definitions = self.shared.definitions.lock().unwrap_or_else(PoisonError::into_inner);
         self.definitions.append(&mut definitions.new);
         self.report.names_replaced = definitions.replaced;
+        is_all
     }
 
     /// Whether more may be taken: while nothing can be committed, the buffers are the limit.

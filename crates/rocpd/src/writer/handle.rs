@@ -19,7 +19,7 @@ use super::event::{
     Region, Sample, StreamId, StringId, TrackId,
 };
 use super::file::{self, Made};
-use super::flusher::{Flusher, Report, Shared};
+use super::flusher::{Flusher, Flushes, Report, Shared};
 use super::pattern;
 use super::process::Process;
 use super::settings::Settings;
@@ -54,6 +54,7 @@ impl Writer {
             dropped: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             open: AtomicU64::new(0),
+            flushes: Flushes::default(),
             closing: AtomicBool::new(false),
             flusher: OnceLock::new(),
         });
@@ -144,6 +145,21 @@ impl Writer {
         TrackId(self.define(|definitions| definitions.track(name, thread.buffer.thread)))
     }
 
+    /// Commits everything recorded so far, and waits until it is in the file.
+    ///
+    /// # Errors
+    /// Returns an error if that takes longer than `timeout`, because the disk is full or does not
+    /// respond, or in a forked child.
+    pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
+        let path = self.shared.path.clone();
+        if self.forked() {
+            return Err(Error::Forked { path, owner: self.shared.owner });
+        }
+        let number = self.shared.flushes.request();
+        self.shared.wake();
+        if self.shared.flushes.wait(number, timeout) { Ok(()) } else { Err(self.stalled(timeout, 0)) }
+    }
+
     /// Commits the remaining events, ends the file, and reports what happened to all events.
     ///
     /// Events recorded afterwards are dropped. If the disk is full it retries for
@@ -172,15 +188,21 @@ impl Writer {
                 // Its thread is in the file system and takes nothing; after this nothing comes in,
                 // so the three numbers are all.
                 let buffered: usize = self.shared.buffers().iter().map(|buffer| buffer.close()).sum();
-                Error::Stalled {
-                    path,
-                    waited,
-                    committed: self.shared.committed.load(Ordering::Acquire),
-                    open: self.shared.open.load(Ordering::Acquire) + buffered as u64,
-                    dropped: self.dropped(),
-                }
+                self.stalled(waited, buffered)
             }
         })
+    }
+
+    /// Returns the error of a file system that has not responded; `buffered` events are still in
+    /// the buffers.
+    fn stalled(&self, waited: Duration, buffered: usize) -> Error {
+        Error::Stalled {
+            path: self.shared.path.clone(),
+            waited,
+            committed: self.shared.committed.load(Ordering::Acquire),
+            open: self.shared.open.load(Ordering::Acquire) + buffered as u64,
+            dropped: self.dropped(),
+        }
     }
 
     fn forked(&self) -> bool {

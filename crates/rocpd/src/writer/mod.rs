@@ -3,7 +3,8 @@
 //!
 //! [`Writer::open`] creates the file; a [`ThreadRecorder`] per thread accepts events and returns at
 //! once; the writer's own thread moves them into the database, one transaction per interval or
-//! number of rows ([`Settings`]); [`Writer::finish`] ends it and returns a [`Report`].
+//! number of rows ([`Settings`]); [`Writer::flush`] commits at once, and [`Writer::finish`] ends it
+//! and returns a [`Report`]. [`NamedWriter`] takes names where these take ids.
 //!
 //! A call never waits for the file system: an event goes into a buffer of its thread, and where
 //! that is full because the disk is full or does not answer, the event is dropped and counted, in
@@ -38,6 +39,7 @@ mod file_system;
 mod flusher;
 mod handle;
 mod insert;
+mod named;
 mod pattern;
 mod process;
 mod settings;
@@ -53,5 +55,6 @@ pub use file::DROPPED_TAG;
 pub use file_system::Journal;
 pub use flusher::Report;
 pub use handle::{ThreadRecorder, Writer};
+pub use named::{NamedEvent, NamedKind, NamedWriter};
 pub use process::Process;
 pub use settings::Settings;
