@@ -15,7 +15,7 @@ use probe_sync_analysis::query::{self, CsvSettings, Query, QuerySettings, RowSin
 use probe_sync_formats::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
 use probe_sync_formats::protobuf::{Fields, Value as Wire};
 use probe_sync_rocpd::writer::{
-    Argument, Journal, Links, Process as Recorder, Region, Settings, ThreadRecorder, Writer,
+    Argument, Journal, Links, Process as Recorder, Region, Settings, Source, ThreadRecorder, Writer,
 };
 use probe_sync_writers::{Meta, OutputFormat, WriteReport};
 
@@ -176,6 +176,10 @@ fn record(writer: &Writer, threads: &[ThreadRecorder; 2], input: &mut Input<'_>)
         links: Links { stack_id: input.time(), ..Links::default() },
         arguments,
         extdata: (input.flag()).then(|| input.text().into()),
+        source: input.flag().then(|| {
+            let call_stack = (0..input.byte() % 3).map(|_| input.text()).collect();
+            Box::new(Source { call_stack, file: input.text(), line: input.byte().into() })
+        }),
     })
 }
 

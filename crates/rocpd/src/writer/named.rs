@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::definitions::{Agent, CodeObject, CounterDefinition, KernelSymbol};
+use super::agent::Agent;
+use super::definitions::{CodeObject, CounterDefinition, KernelSymbol};
 use super::error::Error;
 use super::event::{
     AgentId, CodeObjectId, CounterId, CounterValue, End, Kernel, KernelId, Links, MemoryCopy, QueueId, Region, Sample,
