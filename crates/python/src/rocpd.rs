@@ -67,6 +67,7 @@ impl RocpdWriter {
     }
 
     /// Records an event; returns False if it was dropped and counted.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn record(&self, kind: &str, name: &str, start_ns: i64, end_ns: i64, fields: Fields) -> PyResult<bool> {
         let kind = match kind {
             "region" => NamedKind::Region,

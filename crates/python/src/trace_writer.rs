@@ -22,6 +22,9 @@ pub struct TraceWriter {
     open: Mutex<Option<Open>>,
 }
 
+/// Numbers of tracks, slices, instants and counter values, and the size in bytes.
+type Written = (u64, u64, u64, u64, u64);
+
 #[derive(Debug)]
 struct Open {
     file: TraceFile,
@@ -69,6 +72,7 @@ impl TraceWriter {
     }
 
     /// Writes slices, or with no ends instants.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn events(
         &self,
         py: Python<'_>,
@@ -102,6 +106,7 @@ impl TraceWriter {
     }
 
     /// Writes values of counter tracks.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn counters(
         &self,
         py: Python<'_>,
@@ -118,9 +123,9 @@ impl TraceWriter {
         })
     }
 
-    /// Ends the file, which gets its name; returns the numbers of tracks, slices, instants and
-    /// counter values, and its size. Returns None if it was closed before.
-    fn close(&self, py: Python<'_>) -> PyResult<Option<(u64, u64, u64, u64, u64)>> {
+    /// Ends the file, which gets its name; returns what was written, or None if it was closed
+    /// before.
+    fn close(&self, py: Python<'_>) -> PyResult<Option<Written>> {
         let Some(Open { mut file, next, .. }) = self.take() else { return Ok(None) };
         let report = py.detach(|| {
             file.write(&next)?;

@@ -266,8 +266,8 @@ impl ResultOut {
         let Some(result) = (unsafe { self.0.as_mut() }) else { return };
         // The text that the command prints, so that the two can be compared.
         let json = serde_json::to_string_pretty(document).expect("documents have only text keys");
-        result.json = handed_over(json);
-        result.notes = handed_over(all_notes(calibrated, notes));
+        result.json = handed_over(&json);
+        result.notes = handed_over(&all_notes(calibrated, notes));
         result.traces = traces as u64;
         result.skipped = calibrated.omitted().traces.len() as u64;
         if let Some(verdict) = verdict {
@@ -363,7 +363,7 @@ fn all_notes(calibrated: &Calibrated, notes: &[String]) -> String {
 }
 
 /// Passes a text to the caller; `ps_trace_result_free` takes it back.
-fn handed_over(text: String) -> *mut c_char {
+fn handed_over(text: &str) -> *mut c_char {
     CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw()
 }
 
