@@ -134,7 +134,7 @@ pub unsafe extern "C" fn ps_rocpd_agent(
             type_index: index,
             name: name.to_owned(),
             product_name: name.to_owned(),
-            vendor_name: String::new(),
+            ..Agent::default()
         };
         rocpd.open(|writer| {
             agent.set(writer.agent(new));
