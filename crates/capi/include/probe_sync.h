@@ -438,10 +438,10 @@ typedef struct ps_trace_result {
     // Set by the caller before the call: sizeof(ps_trace_result). Nothing beyond it is written.
     size_t size;
     // The document that the command prints with --json; docs/schemas describes it. NULL if the
-    // call failed.
+    // call failed, except with PS_ERROR_VIOLATED, which has results, too.
     char *json;
-    // What the caller should know, one line each; lines of problems begin with "warning: ". NULL if
-    // the call failed.
+    // What the caller should know, one line each; lines of problems begin with "warning: ". NULL
+    // like json.
     char *notes;
     // Number of traces used.
     uint64_t traces;
@@ -847,7 +847,8 @@ enum ps_status ps_check(const char *const *traces,
                         const struct ps_trace_options *options,
                         struct ps_trace_result *result);
 
-// Frees the texts of a result (NULL is a no-op) and sets them to NULL; the numbers stay.
+// Frees the texts of a result and sets them to NULL; the numbers stay. Call it whatever the function
+// returned. NULL, and a result whose size is not sizeof(ps_trace_result), are ignored.
 PS_API void ps_trace_result_free(struct ps_trace_result *result);
 
 // Creates settings with default values. Free them with ps_trace_options_free().

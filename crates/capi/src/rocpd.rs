@@ -3,7 +3,7 @@
 //! A forked child never takes the writer's lock: the file belongs to the parent.
 
 use std::ffi::c_char;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use probe_sync_rocpd::writer::{Agent, AgentKind, Error, Links, NamedEvent, NamedKind, NamedWriter, Process, Settings};
@@ -18,7 +18,8 @@ pub struct ps_rocpd {
     /// Process that owns the file.
     process: u32,
     /// None once it was closed.
-    writer: RwLock<Option<NamedWriter>>,
+    /// Locked only to take or copy it: an event must not wait for a flush.
+    writer: Mutex<Option<Arc<NamedWriter>>>,
 }
 
 /// Kind of an event in a database.
@@ -108,7 +109,7 @@ pub unsafe extern "C" fn ps_rocpd_open(path: *const c_char, flush_ms: u32, rocpd
             settings.flush_interval = Duration::from_millis(flush_ms.into());
         }
         let writer = NamedWriter::open(settings, Process::current())?;
-        rocpd.hand_over(ps_rocpd { process: std::process::id(), writer: RwLock::new(Some(writer)) });
+        rocpd.hand_over(ps_rocpd { process: std::process::id(), writer: Mutex::new(Some(Arc::new(writer))) });
         Ok(())
     })
 }
@@ -204,8 +205,8 @@ pub unsafe extern "C" fn ps_rocpd_close(rocpd: *const ps_rocpd, report: *mut ps_
             // SAFETY: the rule of the crate.
             false => unsafe { given_size::<ps_rocpd_report>((&raw const (*report).size).read(), "ps_rocpd_report") }?,
         };
-        let writer = rocpd.writer.write().unwrap_or_else(PoisonError::into_inner).take();
-        let found = writer.ok_or_else(closed)?.finish()?;
+        let writer = rocpd.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let found = NamedWriter::finish_shared(writer.ok_or_else(closed)?)?;
         if !report.is_null() {
             let (events, dropped, rows, commits) = (found.events, found.dropped, found.rows, found.commits);
             // SAFETY: the rule of the crate.
@@ -234,7 +235,8 @@ impl ps_rocpd {
     /// Calls `act` with the writer if it is open.
     fn open(&self, act: impl FnOnce(&NamedWriter) -> Result<(), Failure>) -> Result<(), Failure> {
         self.refuse_forked()?;
-        act(self.writer.read().unwrap_or_else(PoisonError::into_inner).as_ref().ok_or_else(closed)?)
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        act(&*writer.ok_or_else(closed)?)
     }
 
     fn refuse_forked(&self) -> Result<(), Failure> {

@@ -279,12 +279,11 @@ pub struct SolveArgs {
     /// --at: the length of the window that begins then [default: 4s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, conflicts_with = "probes")]
     pub window: Option<probe_sync_time::Duration>,
-    /// With --windows: ignore fits with fewer exchanges
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["probes", "packets"])]
+    /// Ignore fits with fewer exchanges
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "packets")]
     pub min_pairs: u32,
-    /// With --windows: ignore fits with more losses per exchange than this (for example 0.6)
-    /// [default: no limit]
-    #[arg(long, value_name = "RATIO", value_parser = ratio, conflicts_with_all = ["probes", "packets"])]
+    /// Ignore fits with more losses per exchange than this (for example 0.6) [default: no limit]
+    #[arg(long, value_name = "RATIO", value_parser = ratio, conflicts_with = "packets")]
     pub max_loss_ratio: Option<f64>,
     /// Start of the window of alpha_beta_nodeN.csv, in ns since 1970 on the nodes' clocks; these
     /// files do not contain it
@@ -404,7 +403,7 @@ pub struct ExportArgs {
     /// The protobuf file to write; with --dialect xla, a folder
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
-    /// Whose files to write
+    /// Format of the output
     #[arg(long, value_enum, default_value_t)]
     pub dialect: Dialect,
     /// Print JSON

@@ -276,6 +276,7 @@ fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
     let mut config = probe_sync::Config::default();
     config.set("fit", &arguments.fit, "--fit")?;
+    (config.min_pairs, config.max_loss_ratio) = (arguments.min_pairs, arguments.max_loss_ratio);
     let SolveInput { probes, windows, packets } = &arguments.input;
     match (&arguments.reference, probe_sync::solve::recorded_reference(&[&probes[..], windows].concat())) {
         (Some(text), _) => config.set("reference", text, "--reference")?,

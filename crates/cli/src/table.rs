@@ -222,8 +222,8 @@ fn never_reached(report: &RunReport) -> impl Iterator<Item = String> {
     report.never_reached.iter().take(MAX_LINES).map(|node| {
         let host = report.nodes.get(node.index()).map_or("?", |row| row.host.as_str());
         format!(
-            "node {node} ({host}) was never reached: no probe came back from it, or fewer than --min-pairs and --max-loss-ratio require. Allow UDP between all hosts, or choose an open port \
-            with --port; probe_sync doctor --peers, started like the run, shows which hosts cannot communicate and why"
+            "node {node} ({host}) was never reached: no probe came back from it, or too few of its exchanges finished for --min-pairs and \
+            --max-loss-ratio. Allow UDP between all hosts, or choose an open port with --port; probe_sync doctor --peers, started like the run, shows which hosts cannot communicate and why"
         )
     })
 }

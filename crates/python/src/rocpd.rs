@@ -4,7 +4,7 @@
 //! `probe_sync/rocpd.py` has a method for each kind of event.
 
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use probe_sync_rocpd::writer::{Agent, Links, NamedEvent, NamedKind, NamedWriter, Process, Settings};
@@ -21,7 +21,8 @@ pub struct RocpdWriter {
     process: u32,
     path: PathBuf,
     /// None once it was closed.
-    writer: RwLock<Option<NamedWriter>>,
+    /// Locked only to take or copy it: an event must not wait for a flush.
+    writer: Mutex<Option<Arc<NamedWriter>>>,
 }
 
 /// Fields of an event other than its kind, name and times.
@@ -52,7 +53,7 @@ impl RocpdWriter {
         let writer = py.detach(|| NamedWriter::open(settings, Process::current()));
         let writer = writer.map_err(|error| Failure::of_rocpd(&error))?;
         let path = writer.path().to_owned();
-        Ok(Self { process: std::process::id(), path, writer: RwLock::new(Some(writer)) })
+        Ok(Self { process: std::process::id(), path, writer: Mutex::new(Some(Arc::new(writer))) })
     }
 
     #[getter]
@@ -107,8 +108,8 @@ impl RocpdWriter {
     fn close(&self, py: Python<'_>) -> PyResult<Option<(u64, u64, u64, u64)>> {
         self.refuse_forked()?;
         let report = py.detach(|| {
-            let writer = self.writer.write().unwrap_or_else(PoisonError::into_inner).take();
-            writer.map(NamedWriter::finish).transpose()
+            let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+            writer.map(NamedWriter::finish_shared).transpose()
         });
         let report = report.map_err(|error| Failure::of_rocpd(&error))?;
         Ok(report.map(|report| (report.events, report.dropped, report.rows, report.commits)))
@@ -118,9 +119,9 @@ impl RocpdWriter {
 impl RocpdWriter {
     fn open<T>(&self, act: impl FnOnce(&NamedWriter) -> Result<T, Failure>) -> PyResult<T> {
         self.refuse_forked()?;
-        let writer = self.writer.read().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let closed = || Failure::ended(format!("{} is closed; open another Writer", self.path.display()));
-        Ok(act(writer.as_ref().ok_or_else(closed)?)?)
+        Ok(act(&*writer.ok_or_else(closed)?)?)
     }
 
     fn refuse_forked(&self) -> PyResult<()> {

@@ -54,13 +54,13 @@ impl TraceWriter {
     }
 
     /// Declares the track of a process; returns its number.
-    fn process(&self, name: String, pid: i64, host: String, rank: Option<u32>) -> PyResult<u32> {
+    fn process(&self, py: Python<'_>, name: String, pid: i64, host: String, rank: Option<u32>) -> PyResult<u32> {
         let process = Process { pid, host, rank, ..Process::default() };
-        self.declare(Track { parent: None, kind: TrackKind::Process(process), name })
+        self.declare(py, Track { parent: None, kind: TrackKind::Process(process), name })
     }
 
     /// Declares a track below another; returns its number. `tid` is of threads, `unit` of counters.
-    fn track(&self, kind: &str, name: String, parent: u32, tid: i64, unit: String) -> PyResult<u32> {
+    fn track(&self, py: Python<'_>, kind: &str, name: String, parent: u32, tid: i64, unit: String) -> PyResult<u32> {
         let kind = match kind {
             "thread" => TrackKind::Thread { tid },
             "agent" => TrackKind::Agent,
@@ -68,7 +68,7 @@ impl TraceWriter {
             "stream" => TrackKind::Stream,
             _ => TrackKind::Counter { unit },
         };
-        self.declare(Track { parent: Some(TrackId(parent)), kind, name })
+        self.declare(py, Track { parent: Some(TrackId(parent)), kind, name })
     }
 
     /// Writes slices, or with no ends instants.
@@ -126,44 +126,53 @@ impl TraceWriter {
     /// Ends the file, which gets its name; returns what was written, or None if it was closed
     /// before.
     fn close(&self, py: Python<'_>) -> PyResult<Option<Written>> {
-        let Some(Open { mut file, next, .. }) = self.take() else { return Ok(None) };
         let report = py.detach(|| {
+            let Some(Open { mut file, next, .. }) = self.take() else { return Ok(None) };
             file.write(&next)?;
-            file.commit()
+            file.commit().map(Some)
         });
         let report = report.map_err(|error| refused(&self.path, error))?;
-        Ok(Some((report.tracks, report.slices, report.instants, report.counters, report.bytes)))
+        Ok(report.map(|report| (report.tracks, report.slices, report.instants, report.counters, report.bytes)))
     }
 
     /// Abandons the file, of which nothing remains.
-    fn abandon(&self) {
-        drop(self.take());
+    fn abandon(&self, py: Python<'_>) {
+        py.detach(|| drop(self.take()));
     }
 }
 
 impl TraceWriter {
-    fn declare(&self, track: Track) -> PyResult<u32> {
-        self.with(|open| {
-            open.next.tracks.push(track);
-            Ok((open.written_tracks + open.next.tracks.len() - 1) as u32)
+    fn declare(&self, py: Python<'_>, track: Track) -> PyResult<u32> {
+        // Another thread may be writing a chunk.
+        py.detach(|| {
+            self.with(|open| {
+                open.next.tracks.push(track);
+                Ok((open.written_tracks + open.next.tracks.len() - 1) as u32)
+            })
         })
     }
 
-    /// Fills the next chunk and writes it. An invalid chunk is refused and changes nothing.
+    /// Fills the next chunk and writes it. An invalid chunk is refused and changes nothing; after
+    /// any other error the file is abandoned, because a part of the chunk may be in it.
     fn write(&self, py: Python<'_>, fill: impl FnOnce(&mut Chunk) + Send) -> PyResult<()> {
-        py.detach(|| {
+        let result = py.detach(|| {
             self.with(|open| {
                 fill(&mut open.next);
-                if let Err(error) = open.next.check(open.written_tracks) {
-                    let tracks = std::mem::take(&mut open.next.tracks);
-                    open.next = Chunk { tracks, ..Chunk::default() };
-                    return Err(refused(&self.path, error));
+                let mut chunk = std::mem::take(&mut open.next);
+                let result = chunk.check(open.written_tracks).and_then(|()| open.file.write(&chunk));
+                match &result {
+                    Ok(()) => open.written_tracks += chunk.tracks.len(),
+                    // They are declared with the next chunk.
+                    Err(_) => open.next.tracks = std::mem::take(&mut chunk.tracks),
                 }
-                let chunk = std::mem::take(&mut open.next);
-                open.file.write(&chunk).map_err(|error| refused(&self.path, error))?;
-                open.written_tracks += chunk.tracks.len();
-                Ok(())
+                Ok(result)
             })
+        })?;
+        result.map_err(|error| {
+            if !matches!(error, Error::Chunk { .. }) {
+                py.detach(|| drop(self.take()));
+            }
+            refused(&self.path, error).into()
         })
     }
 

@@ -46,10 +46,10 @@ pub struct ps_trace_result {
     /// Set by the caller before the call: sizeof(ps_trace_result). Nothing beyond it is written.
     pub size: usize,
     /// The document that the command prints with --json; docs/schemas describes it. NULL if the
-    /// call failed.
+    /// call failed, except with PS_ERROR_VIOLATED, which has results, too.
     pub json: *mut c_char,
-    /// What the caller should know, one line each; lines of problems begin with "warning: ". NULL if
-    /// the call failed.
+    /// What the caller should know, one line each; lines of problems begin with "warning: ". NULL
+    /// like json.
     pub notes: *mut c_char,
     /// Number of traces used.
     pub traces: u64,
@@ -183,11 +183,13 @@ pub unsafe extern "C" fn ps_check(
     })
 }
 
-/// Frees the texts of a result (NULL is a no-op) and sets them to NULL; the numbers stay.
+/// Frees the texts of a result and sets them to NULL; the numbers stay. Call it whatever the function
+/// returned. NULL, and a result whose size is not sizeof(ps_trace_result), are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_trace_result_free(result: *mut ps_trace_result) {
     guard(|| {
-        if result.is_null() {
+        // SAFETY: the rule of the crate.
+        if result.is_null() || unsafe { (&raw const (*result).size).read() } != size_of::<ps_trace_result>() {
             return Ok(());
         }
         // SAFETY: the rule of the crate; the texts are NULL or were passed to the caller by `tell`.

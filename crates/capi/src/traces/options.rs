@@ -91,6 +91,10 @@ impl ps_trace_options {
         if traces.is_empty() && !self.has("run_dir") {
             return Err(Failure::argument("no traces; give some, or set run_dir to a run that contains traces"));
         }
+        let foreign_clocks = ["no_correction", "assume_order"].into_iter().find(|key| self.has(key));
+        if let (true, Some(key)) = (traces.is_empty(), foreign_clocks) {
+            return wrong(format!("{key} needs traces: those of run_dir are of known nodes and on known clocks"));
+        }
         let mut request = Request { traces, outputs, ..self.request.clone() };
         request.assume_order = self.has("assume_order");
         request.realtime_only = self.has("realtime_only");

@@ -50,7 +50,7 @@ pub struct ConvertArgs {
     /// [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
-    /// An argument for all events of the traces; may be given several times
+    /// An argument for all scopes and instants of the traces; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = metadata)]
     pub metadata: Vec<(String, String)>,
     /// Print JSON, one line per trace

@@ -184,7 +184,10 @@ impl OfFilters {
         let uncounted = "the filter kinds omitted other kinds; count_omitted would count their events".to_owned();
         let all = facts.kinds.len() == Kind::ALL.len();
         [
-            (self.kinds.is_some(), format!("the filter kinds omitted {}", events(self.kinds.unwrap_or(0)))),
+            (
+                self.kinds.is_some_and(|count| count > 0),
+                format!("the filter kinds omitted {}", events(self.kinds.unwrap_or(0))),
+            ),
             (self.kinds.is_none() && !all, uncounted),
             (self.one_in > 0, format!("the filter one_in {} omitted {}", facts.every, scopes(self.one_in))),
             (

@@ -1,5 +1,6 @@
 //! Which fitted windows count.
 
+use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_time::{Duration, System, Timestamp};
 
 /// Which fits of windows to use, and when they hold if the file does not state it.
@@ -18,7 +19,7 @@ pub struct Selection {
 impl Selection {
     /// Returns true if a fit with this many exchanges and losses is used.
     pub(super) fn wants(&self, pairs: u32, lost: u32) -> bool {
-        let few = |most: f64| f64::from(lost) <= most * f64::from(pairs);
-        pairs >= self.min_pairs && self.max_loss_ratio.is_none_or(few)
+        let max_loss_ratio = self.max_loss_ratio.unwrap_or(f64::INFINITY);
+        FitOptions { min_pairs: self.min_pairs, max_loss_ratio, ..FitOptions::default() }.wants(pairs, lost)
     }
 }

@@ -7,11 +7,12 @@ session's thread waits for the store.
 
 from __future__ import annotations
 
-import atexit
 import datetime
 import importlib
+import os
 import secrets
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -83,12 +84,11 @@ class _TorchStore:
     """A store of torch.distributed."""
 
     def __init__(self, store: Any) -> None:
-        self._store = store
-        # A client serves one call at a time: a wait must not keep others of this process from the store.
+        # A client serves one call at a time: neither may the job's waits delay our messages, nor ours the job.
         try:
-            self._waiting: Any = store.clone()
+            self._store, self._waiting = store.clone(), store.clone()
         except (AttributeError, RuntimeError):
-            self._waiting = None
+            self._store, self._waiting = store, None
 
     def increment(self, key: str) -> int:
         return int(self._store.add(key, 1))
@@ -145,15 +145,27 @@ def _carry(rank: int, size: int, prefix: str, store: _Store) -> Group:
     for name, part in (("send", _send), ("receive", _receive)):
         thread = threading.Thread(target=_guarded, args=(part, messages, rank, prefix, store), name=f"probe_sync-{name}", daemon=True)
         thread.start()
-        # A thread must not come back from a wait when the interpreter is gone.
-        atexit.register(_end, messages, thread)
+        _running[:] = [(other, queues) for other, queues in _running if other.is_alive()]
+        _running.append((thread, messages))
     return group
 
 
-def _end(messages: Messages, thread: threading.Thread) -> None:
-    """At exit: ends a thread, or leaves it to the end of the process if the store does not answer."""
-    messages.close()
-    thread.join(_EXIT_S)
+def end_all() -> None:
+    """At exit, after the session was asked to end: waits for its last messages and ends the threads.
+
+    A thread must not come back from a wait when the interpreter is gone. One whose store does not answer is left to the end of the process.
+    """
+    end = time.monotonic() + _EXIT_S
+    for thread, _ in _running:
+        thread.join(max(0.0, end - time.monotonic()))
+    for thread, messages in _running:
+        messages.close()
+        thread.join(_EXIT_S)
+
+
+def _after_fork() -> None:
+    """A forked child has no threads, and must not touch their queues."""
+    _running.clear()
 
 
 def _guarded(part: Callable[[Messages, int, str, _Store], None], messages: Messages, rank: int, prefix: str, store: _Store) -> None:
@@ -190,10 +202,14 @@ def _receive(messages: Messages, rank: int, prefix: str, store: _Store) -> None:
 
 
 _jax_calls = 0
+# Threads of this process, with their queues.
+_running: list[tuple[threading.Thread, Messages]] = []
+
+os.register_at_fork(after_in_child=_after_fork)
 
 # Longest wait in the store, after which the end of the session is noticed in any case.
 _SLICE_S = 10.0
-# Longest wait for a thread at exit.
-_EXIT_S = 2.0
+# Longest waits at exit: for the session's last messages, and for each thread.
+_EXIT_S = 1.0
 # Time between two looks into a store of torch that cannot be cloned.
 _LOOK_AGAIN_S = 0.05

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from . import _native, _settings, lateness
+from . import _carried, _native, _settings, lateness
 from .errors import AlreadyStarted, ClockError, ConfigError, Error
 
 if TYPE_CHECKING:
@@ -293,6 +293,7 @@ def _leave() -> None:
     """At exit: asks the run to end, without waiting for it."""
     if _current is not None:
         _current[1]._native.abandon()
+    _carried.end_all()
     _native.leave()
 
 

@@ -252,7 +252,7 @@ def query(
 
     Tables and views are rocprofv3's, with the columns `host`, `rank` and `file` in front. The rows are an iterator of tuples;
     `Rows.to_pandas()` gives a DataFrame. `no_correction` leaves times on the clocks of their nodes; `start`, `end`, the markers and `inclusive` select
-    events as in `convert`;    `timeout` limits the time until the last row, including the reader's.
+    events as in `convert`; `timeout` limits the time until the last row, including the reader's.
     """
     if no_correction and keywords.get("clocks") is not None:
         raise ConfigError("no_correction excludes clocks: omit one of them")

@@ -56,7 +56,8 @@ pub(super) fn write(
     let writer = Writer::open(settings, process(recording.facts(), boot.of_system(start)))?;
     let (report, counters, agents) = (Exported::default(), HashMap::new(), HashMap::new());
     let mut rows = Rows { writer, hooks, boot, path: path.to_owned(), report, counters, agents };
-    if recording.facts().boot_id == Facts::of_process().boot_id {
+    // Without /proc neither is known.
+    if !recording.facts().boot_id.is_empty() && recording.facts().boot_id == Facts::of_process().boot_id {
         rows.agents.insert(CPU.to_owned(), rows.writer.agent(Agent::cpu_of_this_machine()));
     }
     for thread in recording.threads() {
@@ -258,7 +259,8 @@ impl Rows<'_> {
             _ => CPU.to_owned(),
         };
         let writer = &self.writer;
-        let agent = *self.agents.entry(device).or_insert_with_key(|device| writer.agent(agent_of(device)));
+        let others = self.agents.keys().filter(|known| !known.starts_with(CPU)).count() as i64;
+        let agent = *self.agents.entry(device).or_insert_with_key(|device| writer.agent(agent_of(device, others)));
         let at = self.boot.of_system(at);
         place.recorder.memory_allocation(MemoryAllocation {
             start_ns: at,
@@ -351,19 +353,22 @@ fn memory_operation(item: &Item<'_>) -> Option<MemoryOperation> {
     }
 }
 
-/// The agent of a device, such as `cpu` or `cuda:1`.
-fn agent_of(device: &str) -> Agent {
-    let kind = if device.starts_with(CPU) { AgentKind::Cpu } else { AgentKind::Gpu };
+/// The agent of a device, such as `cpu` or `cuda:1`. The absolute index counts the CPU, which is 0,
+/// and then this many `others`.
+fn agent_of(device: &str, others: i64) -> Agent {
+    let is_cpu = device.starts_with(CPU);
+    let kind = if is_cpu { AgentKind::Cpu } else { AgentKind::Gpu };
     let index = device.rsplit_once(':').and_then(|(_, index)| index.parse().ok()).unwrap_or(0);
-    Agent { kind, logical_index: index, type_index: index, name: device.to_owned(), ..Agent::default() }
+    let absolute_index = if is_cpu { index } else { 1 + others };
+    Agent { kind, absolute_index, logical_index: index, type_index: index, name: device.to_owned(), ..Agent::default() }
 }
 
 fn arguments(item: &Item<'_>, additions: &Additions, unfinished: bool, doubt: Doubt) -> Box<[Argument]> {
     let mut all = Vec::new();
     let kind = item.kind();
-    names::each_argument(item, additions, |key, value| {
+    names::each_argument(item, additions, |key, value, is_added| {
         // It has a column of its own.
-        if key == CALL_STACK {
+        if is_added && key == CALL_STACK {
             return;
         }
         let (of_type, value) = match value {

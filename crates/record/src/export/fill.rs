@@ -235,7 +235,7 @@ impl<'a> Fill<'a> {
         let Chunk { strings, args, .. } = &mut self.chunk;
         let first = args.key.len() as u32;
         let kind = put.item.kind();
-        names::each_argument(put.item, additions, |key, value| {
+        names::each_argument(put.item, additions, |key, value, is_added| {
             let value = match value {
                 ArgumentValue::Integer(value) => Value::Integer(*value),
                 ArgumentValue::Unsigned(value) => match i64::try_from(*value) {
@@ -245,7 +245,9 @@ impl<'a> Fill<'a> {
                 ArgumentValue::Float(value) => Value::Float(*value),
                 ArgumentValue::Boolean(value) => Value::Boolean(*value),
                 ArgumentValue::Text(text) => Value::Text(strings.push(text)),
-                ArgumentValue::Json(text) if key == CALL_STACK => Value::Text(strings.push(&names::call_stack(text))),
+                ArgumentValue::Json(text) if is_added && key == CALL_STACK => {
+                    Value::Text(strings.push(&names::call_stack(text)))
+                }
                 ArgumentValue::Json(text) if names::is_json(text) => Value::Json(strings.push(text)),
                 ArgumentValue::Json(text) => Value::Text(strings.push(text)),
                 ArgumentValue::Addresses(all) => Value::Json(strings.push(&names::addresses(all))),

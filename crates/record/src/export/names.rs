@@ -14,16 +14,18 @@ pub(super) fn of_argument(kind: Kind, key: &str) -> &str {
     found.map_or(key, |(_, read)| read)
 }
 
-/// Calls `each` for every argument of an event, and for what hooks add. Addresses are omitted if
-/// the additions name them.
-pub(super) fn each_argument(item: &Item<'_>, additions: &Additions, mut each: impl FnMut(&str, &ArgumentValue)) {
+/// Calls `each` for every argument of an event, and for what hooks add, which the last parameter
+/// tells. A stack's addresses are omitted if an addition names them, and an addition if the program
+/// itself gave an argument of its name.
+pub(super) fn each_argument(item: &Item<'_>, additions: &Additions, mut each: impl FnMut(&str, &ArgumentValue, bool)) {
     let is_named = additions.iter().any(|(key, _)| key == CALL_STACK);
     item.each_argument(|key, value| {
-        if !is_named || !matches!(value, ArgumentValue::Addresses(_)) {
-            each(key, value);
+        if !(is_named && key == keys::STACK && matches!(value, ArgumentValue::Addresses(_))) {
+            each(key, value, false);
         }
     });
-    additions.iter().for_each(|(key, value)| each(key, value));
+    let new = additions.iter().filter(|(key, _)| item.argument(key).is_none());
+    new.for_each(|(key, value)| each(key, value, true));
 }
 
 /// The names of a stack, a list as JSON, in the form that readers of Kineto's traces split: one

@@ -98,8 +98,8 @@ fn what_hooks_add_is_in_every_format() {
         }
         let (_, bytes) = write(&recording, format, folder.path());
         let named = if cfg!(feature = "symbols") { "what_hooks_add_is_in_every_format" } else { "+0x" };
-        // A database has a column for it.
-        let stack = if format == Format::Rocpd { "line_info" } else { "Call stack" };
+        // A database has columns for it.
+        let stack = if format == Format::Rocpd { "\"line\":" } else { "Call stack" };
         for part in [stack, named, "Module Hierarchy", "net/layer1", "Input Dims", "flops", "aten::mm"] {
             assert!(count(&bytes, part) > 0, "{format:?} lacks {part}");
         }

@@ -7,7 +7,8 @@
 //!
 //! It does not follow work to other threads or devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use super::{Additions, Hook, MODULE_PATH};
 use crate::error::Error;
@@ -21,6 +22,8 @@ use crate::value::ArgumentValue;
 pub struct ModulePath {
     modules: BTreeMap<u32, Vec<Module>>,
     serial: u32,
+    /// Scopes of modules beyond [`MODULES_MAX`].
+    left_out: u64,
 }
 
 /// A module's scope.
@@ -29,7 +32,7 @@ struct Module {
     start: u64,
     end: u64,
     depth: u32,
-    name: String,
+    name: Arc<str>,
     /// The one around it, by its place in the list.
     around: Option<usize>,
 }
@@ -40,17 +43,30 @@ impl Hook for ModulePath {
     }
 
     fn begin(&mut self, recording: &Recording) -> Result<(), Error> {
-        self.modules.clear();
+        (self.modules, self.left_out) = (BTreeMap::new(), 0);
+        let (mut names, mut room) = (HashSet::new(), MODULES_MAX);
         for thread in recording.threads() {
             let mut found = Vec::new();
             recording.visit(thread.serial, |event| {
-                found.extend(Module::of(&Item::Event(event)));
+                let module = Module::of(&Item::Event(event), &mut names);
+                self.left_out += u64::from(module.is_some() && found.len() >= room);
+                found.extend(module.filter(|_| found.len() < room));
                 Ok::<(), Error>(())
             })?;
-            found.extend((0..).zip(&thread.open).filter_map(|(depth, scope)| Module::of(&Item::Open(scope, depth))));
+            room -= found.len();
+            let open = (0..).zip(&thread.open);
+            found.extend(open.filter_map(|(depth, scope)| Module::of(&Item::Open(scope, depth), &mut names)));
             self.modules.insert(thread.serial, nested(found));
         }
         Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = format!(
+            "module paths are incomplete: {} scopes of modules were not kept, {MODULES_MAX} were",
+            self.left_out
+        );
+        (self.left_out > 0).then_some(note).into_iter().collect()
     }
 
     fn thread(&mut self, thread: &Thread) {
@@ -69,9 +85,10 @@ impl Hook for ModulePath {
         let mut names = Vec::new();
         while let Some(module) = at.map(|at| &modules[at]) {
             if is_around(module) {
-                names.push(module.name.as_str());
+                names.push(&*module.name);
             }
-            at = module.around;
+            // The outermost modules say least.
+            at = module.around.filter(|_| names.len() < PATH_MAX);
         }
         if !names.is_empty() {
             names.reverse();
@@ -82,13 +99,23 @@ impl Hook for ModulePath {
 
 impl Module {
     /// The module that a scope declares itself to be.
-    fn of(item: &Item<'_>) -> Option<Self> {
+    fn of(item: &Item<'_>, names: &mut HashSet<Arc<str>>) -> Option<Self> {
         let What::Scope { .. } = item.what() else { return None };
         let Some(ArgumentValue::Text(name)) = item.argument(keys::MODULE) else { return None };
         let [start, end] = span(item)?;
+        let name = names.get(name.as_str()).cloned().unwrap_or_else(|| {
+            let name: Arc<str> = name.into();
+            names.insert(Arc::clone(&name));
+            name
+        });
         Some(Self { start, end, depth: item.depth(), name, around: None })
     }
 }
+
+/// Most scopes of modules that are kept, 64 bytes each.
+const MODULES_MAX: usize = 1 << 22;
+/// Most modules in a path.
+const PATH_MAX: usize = 64;
 
 /// Start and end; an open scope ends after everything.
 fn span(item: &Item<'_>) -> Option<[u64; 2]> {

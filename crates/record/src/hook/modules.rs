@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::read::Recording;
 use crate::session::modules::Module;
 use crate::tree::Item;
+use crate::typed::keys;
 use crate::value::ArgumentValue;
 
 /// Adds to each stack, as `call_stack`, the file that contains each address, and the address within
@@ -60,11 +61,11 @@ impl Hook for Modules {
     }
 }
 
-/// Adds the names of each stack's addresses. These are return addresses; the call is one byte
-/// before.
+/// Adds the names of a stack's addresses, those of the argument `stack`. These are return addresses;
+/// the call is one byte before.
 pub(super) fn add_stacks(item: &Item<'_>, additions: &mut Additions, mut name: impl FnMut(u64) -> String) {
-    item.each_argument(|_, value| {
-        if let ArgumentValue::Addresses(addresses) = value {
+    item.each_argument(|key, value| {
+        if let (keys::STACK, ArgumentValue::Addresses(addresses)) = (key, value) {
             let names: Vec<String> = addresses.iter().map(|address| name(address.saturating_sub(1))).collect();
             let text = serde_json::to_string(&names).unwrap_or_default();
             additions.push((CALL_STACK.into(), ArgumentValue::Json(text)));

@@ -24,7 +24,8 @@ use crate::tree::Item;
 #[derive(Default)]
 pub struct Symbols {
     modules: ModuleMap,
-    files: BTreeMap<String, Binary>,
+    /// By path and build ID: a file may have been replaced and loaded again.
+    files: BTreeMap<(String, String), Binary>,
     names: HashMap<u64, String>,
 }
 
@@ -77,7 +78,7 @@ impl Hook for Symbols {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.files.iter().filter_map(|(path, file)| file.note(path)).collect()
+        self.files.iter().filter_map(|((path, _), file)| file.note(path)).collect()
     }
 
     fn event(&mut self, item: &Item<'_>, additions: &mut Additions) {
@@ -100,7 +101,8 @@ impl Symbols {
 
     fn look_up(&mut self, address: u64) -> Option<String> {
         let (module, own) = self.modules.find(address)?;
-        let file = self.files.entry(module.path.clone()).or_insert_with(|| Binary::of(module));
+        let key = (module.path.clone(), module.build_id.clone());
+        let file = self.files.entry(key).or_insert_with(|| Binary::of(module));
         file.addresses += 1;
         let file = file.loader.as_ref().ok()?;
         // The symbol has the whole path of the function; debug information may have its last part
@@ -128,6 +130,10 @@ impl Symbols {
 
 /// Reads the build ID of a file; `None` if it has none that this machine's programs may have.
 fn of_file(path: &str) -> io::Result<Option<String>> {
+    // A recording from elsewhere may name anything; opening a pipe would wait for ever.
+    if !(path.starts_with('/') && std::fs::metadata(path)?.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file with an absolute path"));
+    }
     let file = File::open(path)?;
     let mut head = [0; HEADER];
     file.read_exact_at(&mut head, 0)?;

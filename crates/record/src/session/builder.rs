@@ -95,7 +95,8 @@ impl Builder {
 
     /// Sets whether arguments behind `||` are evaluated; true by default. [`Builder::shapes`],
     /// [`Builder::stacks`], [`Builder::modules`] and [`Builder::flops`], called afterwards, make
-    /// exceptions. An argument is evaluated if any session that records the event wants it.
+    /// exceptions. An argument of a scope is evaluated if any session on the thread wants it, and all
+    /// sessions that record the scope then have it; those of instants are evaluated in any case.
     pub fn details(self, wanted: bool) -> Self {
         Self(Settings { details: if wanted { Details::ALL } else { Details::NONE }, ..self.0 })
     }

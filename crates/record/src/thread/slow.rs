@@ -169,7 +169,8 @@ fn wants(lane: &Lane, site: &Site) -> bool {
     is_turn
 }
 
-/// Whether a lane records events of a site's kind; if not, and that is counted, it is.
+/// Returns true if a lane records events of a site's kind; counts an omitted one if the session asks
+/// for it.
 fn is_of_kind(lane: &Lane, site: &Site) -> bool {
     let core = lane.core();
     let wanted = core.wanted();

@@ -47,7 +47,7 @@ pub struct Agent {
 /// Hardware of a device. 0 means unknown; only what is known is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hardware {
-    /// Cores of a CPU.
+    /// Logical processors of a CPU.
     pub cores: u32,
     /// Sockets of a CPU.
     pub sockets: u32,
@@ -72,7 +72,7 @@ impl Hardware {
         };
         let numbers = [
             ("cpu_cores_count", u64::from(self.cores)),
-            ("cpu_sockets_count", u64::from(self.sockets)),
+            ("sockets", u64::from(self.sockets)),
             ("cu_count", u64::from(self.multiprocessors)),
             (clock, u64::from(self.clock_mhz)),
             ("local_mem_size", self.memory_bytes),

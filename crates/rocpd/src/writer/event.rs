@@ -324,7 +324,7 @@ impl Event {
     }
 
     /// Returns true if its event has JSON of its own.
-    pub fn is_told(&self) -> bool {
+    pub fn has_json(&self) -> bool {
         match self {
             Self::Region(Region { extdata, source, .. }) | Self::Sample(Sample { extdata, source, .. }) => {
                 extdata.is_some() || source.is_some()

@@ -164,7 +164,9 @@ impl<'c> Flusher<'c> {
         while !self.shared.closing.load(Ordering::Acquire) {
             // Before the events: what was recorded before the request is taken now.
             let requested = self.shared.flushes.requested.load(Ordering::Acquire);
-            let (is_requested, is_all) = (requested > done, self.take(false));
+            let is_requested = requested > done;
+            // A request takes everything, however fast threads record: the buffers bound it.
+            let is_all = self.take(false, is_requested && self.retry_at.is_none());
             if self.flush(is_requested) && is_requested && is_all {
                 done = requested;
                 self.shared.flushes.finish(done);
@@ -176,22 +178,22 @@ impl<'c> Flusher<'c> {
         self.end()
     }
 
-    /// Takes the events out of the buffers, unless there are enough, and then what they refer to.
-    /// Returns true if no buffer was left out.
-    fn take(&mut self, close: bool) -> bool {
+    /// Takes the events out of the buffers, unless there are enough and not all are wanted, and then
+    /// what they refer to. Returns true if no buffer was left out.
+    fn take(&mut self, close: bool, all: bool) -> bool {
         let mut is_all = true;
         let buffers = {
             let mut buffers = self.shared.buffers.lock().unwrap_or_else(PoisonError::into_inner);
             let now = buffers.clone();
             // Those that had ended before they were copied are emptied below for the last time.
-            if self.room() || close {
+            if self.room() || close || all {
                 buffers.retain(|buffer| !buffer.has_ended());
             }
             now
         };
         for buffer in &buffers {
             for half in 0..HALVES {
-                if !(self.room() || close || buffer.has_ended()) {
+                if !(self.room() || close || all || buffer.has_ended()) {
                     is_all = false;
                 } else if buffer.take(half, &mut self.spare, close) {
                     self.pending_rows += self.spare.iter().map(Event::rows).sum::<usize>();
@@ -290,7 +292,7 @@ impl<'c> Flusher<'c> {
     /// alone.
     fn end(mut self) -> Report {
         let deadline = Instant::now() + self.settings.finish_timeout;
-        self.take(true);
+        self.take(true, true);
         while !self.flush(true) && Instant::now() < deadline {
             thread::sleep(RETRY);
         }

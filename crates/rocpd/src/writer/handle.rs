@@ -205,7 +205,7 @@ impl Writer {
         }
     }
 
-    fn forked(&self) -> bool {
+    pub(super) fn forked(&self) -> bool {
         std::process::id() != self.shared.owner
     }
 

@@ -92,7 +92,7 @@ impl<'c> Inserter<'c> {
         let [mut allocations, mut samples, mut values] = [0; 3];
         for (_, event) in events {
             all += 1;
-            told += usize::from(event.is_told());
+            told += usize::from(event.has_json());
             match event {
                 Event::Region(region) => {
                     regions += 1;

@@ -119,8 +119,13 @@ impl NamedWriter {
         self.writer.path()
     }
 
-    /// Adds a device; returns its number for [`NamedEvent::agent`], counted from 1.
+    /// Adds a device; returns its number for [`NamedEvent::agent`], counted from 1. In a forked child
+    /// nothing is added, and it returns 0.
     pub fn agent(&self, agent: Agent) -> u32 {
+        // The lock may be the parent's for ever.
+        if self.writer.forked() {
+            return 0;
+        }
         let mut known = self.known();
         known.agents.push(self.writer.agent(agent));
         known.agents.len() as u32
@@ -132,8 +137,14 @@ impl NamedWriter {
     /// Returns an error if a kernel or copy names no agent, or an event names one that was not
     /// added.
     pub fn record(&self, event: &NamedEvent<'_>) -> Result<bool, Error> {
+        if self.writer.forked() {
+            return Ok(false);
+        }
         let tid = event.thread.unwrap_or_else(|| i64::from(rustix::thread::gettid().as_raw_nonzero().get()));
         let known = &mut *self.known();
+        if known.threads.len() >= THREADS_MAX && !known.threads.contains_key(&tid) {
+            known.threads.clear();
+        }
         let thread = || Arc::new(self.writer.thread(tid, None));
         let thread = Arc::clone(known.threads.entry(tid).or_insert_with(thread));
         let NamedEvent { kind, name, start_ns, end_ns, links, .. } = *event;
@@ -188,6 +199,21 @@ impl NamedWriter {
     /// Those of [`Writer::finish`].
     pub fn finish(self) -> Result<Report, Error> {
         self.writer.finish()
+    }
+
+    /// Ends the file of a shared writer, as soon as the calls of other threads have returned.
+    ///
+    /// # Errors
+    /// Those of [`Writer::finish`].
+    pub fn finish_shared(mut shared: Arc<Self>) -> Result<Report, Error> {
+        loop {
+            match Arc::try_unwrap(shared) {
+                Ok(writer) => return writer.finish(),
+                // Bounded: a flush has a timeout, and nothing else takes long.
+                Err(still) => shared = still,
+            }
+            std::thread::sleep(FINISH_POLL);
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -248,3 +274,8 @@ fn named<Id: Copy>(known: &mut HashMap<String, Id>, name: &str, define: impl FnO
         None => *known.entry(name.to_owned()).or_insert(define(name)),
     }
 }
+
+/// Most threads whose recorders are kept.
+const THREADS_MAX: usize = 4096;
+/// Time between two looks whether other threads still use a writer.
+const FINISH_POLL: Duration = Duration::from_millis(1);

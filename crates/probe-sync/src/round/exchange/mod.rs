@@ -433,6 +433,9 @@ impl<'c> Exchange<'c> {
 
 /// Logs what the root received from a rank in this round.
 fn log_window(rank: Rank, window: &NodeWindow, bytes: usize) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
     let Punctuality { end_late_ns, control_retries, .. } = window.punctuality;
     let lost: u64 = window
         .edges

@@ -4,10 +4,11 @@
 //! with the windows of all nodes. beta is moved from a fit's own midpoint to the window's start.
 //! What the files cannot state is lost: covariances, bounds, stamp sources, clock events.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::no_more_open_than;
-use probe_sync_lines::NodeWindow;
+use probe_sync_lines::{NodeWindow, Round};
 use probe_sync_time::NodeId;
 
 use super::fit::{Fit, Quanta, Window};
@@ -25,21 +26,28 @@ pub fn export(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error> {
     let (rounds, own) = (rounds(directory)?, windows(directory)?);
     let lacking = lacking(&rounds, &own);
     std::fs::create_dir_all(out).map_err(Error::file(out, "create"))?;
+    if std::fs::read_dir(out).map_err(Error::file(out, "read"))?.next().is_some() {
+        // Rounds of another run between these would be read with them.
+        let source = std::io::Error::new(std::io::ErrorKind::AlreadyExists, "the folder is not empty; give a new one");
+        return Err(Error::File { path: out.into(), action: "export to", source });
+    }
     let windows: Vec<Window> = own.iter().map(window).collect();
-    let mut nodes: Vec<NodeId> = windows.iter().map(|window| window.node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
+    let mut by_node: Vec<&Window> = windows.iter().collect();
+    by_node.sort_by_key(|window| window.node);
     let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
-    for node in nodes {
+    for of_node in by_node.chunk_by(|a, b| a.node == b.node) {
+        let node = of_node[0].node;
         let path = out.join(format!("probe_windows_node{node}.jsonl"));
-        let text = lines::text(node, windows.iter().filter(|window| window.node == node));
+        let text = lines::text(node, of_node.iter().copied());
         let text = text.map_err(|error| Error::file(&path, "write")(error.into()))?;
         files.push((path, text.into_bytes()));
     }
-    for round in &rounds {
+    let solved: BTreeMap<u64, &Round> = rounds.iter().map(|round| (round.round_id.0, round)).collect();
+    // Windows are in the order of rounds.
+    for of_round in windows.chunk_by(|a, b| a.round == b.round) {
+        let Some(round) = of_round[0].round.and_then(|round| solved.get(&round)) else { continue };
         let path = out.join(format!("global_window_{}.pb", round.round_id));
-        let of_round = windows.iter().filter(|window| window.round == Some(round.round_id.0));
-        files.push((path, messages::bytes(round, of_round)));
+        files.push((path, messages::bytes(round, of_round.iter())));
     }
     let names: Vec<&PathBuf> = files.iter().map(|(path, _)| path).collect();
     no_more_open_than(&[directory.join("run.json"), directory.join(ROUNDS)], &names);

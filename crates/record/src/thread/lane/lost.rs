@@ -69,13 +69,15 @@ impl Lane {
         word.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Counts an event that a filter omitted.
-    #[cold]
+    /// Counts an event that a filter omitted. The thread is within its event, so no handler counts
+    /// in between.
     pub fn omit(&self, filter: Filter) {
         match self.slot.get().is_null() {
-            true => self.core().header(header::OMITTED + filter as usize).fetch_add(1, Ordering::Relaxed),
-            false => self.word(self.slot.get(), slot::OMITTED + filter as usize).fetch_add(1, Ordering::Relaxed),
-        };
+            true => {
+                self.core().header(header::OMITTED + filter as usize).fetch_add(1, Ordering::Relaxed);
+            }
+            false => self.count(slot::OMITTED + filter as usize, 1),
+        }
     }
 
     /// Counts lost events.
@@ -117,7 +119,9 @@ impl Lane {
         let (slot, core) = (self.slot.get(), self.core());
         for filter in 0..FILTERS {
             let omitted = self.word(slot, slot::OMITTED + filter).load(Ordering::Relaxed);
-            core.header(header::OMITTED + filter).fetch_add(omitted, Ordering::Relaxed);
+            if omitted != 0 {
+                core.header(header::OMITTED + filter).fetch_add(omitted, Ordering::Relaxed);
+            }
         }
         let counts =
             [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST, slot::INTERRUPTED, slot::ARGUMENTS_LOST, slot::TOO_DEEP];
