@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Clock", "Marks", "Meeting", "Offsets", "Reading", "RocpdWriter", "Round", "Rows", "Session", "TraceWriter", "__version__", "agreed_id", "align", "check", "convert", "leave", "merge", "query", "solve", "start", "stragglers", "write_page", "write_whole"]
+__all__ = ["Clock", "Marks", "Meeting", "Messages", "Offsets", "Reading", "RocpdWriter", "Round", "Rows", "Session", "TraceWriter", "__version__", "agreed_id", "align", "check", "convert", "leave", "merge", "query", "solve", "start", "stragglers", "write_page", "write_whole"]
 
 __version__: str
 
