@@ -15,6 +15,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// What the figures of a run must satisfy.
 #[derive(Clone, Debug, Args)]
@@ -52,13 +53,13 @@ pub(crate) struct Limits {
 /// # Errors
 /// A file is missing or unreadable, or a figure is out of its limit.
 pub(crate) fn verify(directory: &Path, limits: &Limits) -> Result<()> {
-    let truth = read_truth(&directory.join("truth.json"))?;
+    let truth: Truth = read_json(&directory.join("truth.json"))?;
     let lines = read_offsets(&directory.join("offsets.jsonl"))?;
     let figures = Figures::new(&truth, &lines, limits)?;
     println!("{}", figures.text());
     let mut complaints = figures.complaints(limits);
     if let Some(most) = limits.cpu_share {
-        let report = read_report(&directory.join("report.json"))?;
+        let report: Report = read_json(&directory.join("report.json"))?;
         let share = report.cpu_cores / f64::from(limits.nodes);
         println!("processor time of a rank while it probes: {:.3} % of a core", 100.0 * share);
         if share.is_nan() || share > most {
@@ -272,7 +273,7 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
-fn read_truth(path: &Path) -> Result<Truth> {
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
 }
@@ -281,11 +282,6 @@ fn read_truth(path: &Path) -> Result<Truth> {
 #[derive(Debug, Deserialize)]
 struct Report {
     cpu_cores: f64,
-}
-
-fn read_report(path: &Path) -> Result<Report> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
 }
 
 fn read_offsets(path: &Path) -> Result<Vec<Line>> {
