@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ._native import Messages
 from .errors import ConfigError
-from .launch import Group
+from .launch import Group, broadcast_by_torch, jax_processes, torch_ranks
 
 if TYPE_CHECKING:
     # Without torch installed, type checkers treat its groups as Any.
@@ -43,20 +43,10 @@ def over_torch(group: ProcessGroup | None = None) -> Group:
 
     No further port is opened for messages; probe packets still use UDP. Every rank of the group must call it. If a rank is lost, the session ends.
     """
-    try:
-        distributed: Any = importlib.import_module("torch.distributed")
-    except ImportError as error:
-        raise ConfigError(f"over_torch: torch cannot be imported ({error}); install it, or use another adapter such as from_env()") from error
-    if not distributed.is_available() or not distributed.is_initialized():
-        raise ConfigError("over_torch: torch.distributed is not initialised; call torch.distributed.init_process_group() first")
-    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
-    if rank < 0:
-        raise ConfigError("over_torch: this process is not in that group; omit group, or call it only on the group's ranks")
-    carried: list[Any] = [f"probe_sync/{secrets.token_hex(8)}" if rank == 0 else None]
-    root = 0 if group is None else distributed.get_global_rank(group, 0)
-    distributed.broadcast_object_list(carried, src=root, group=group)
+    distributed, rank, size = torch_ranks("over_torch", group)
+    prefix = broadcast_by_torch(distributed, group, f"probe_sync/{secrets.token_hex(8)}" if rank == 0 else None)
     store = importlib.import_module("torch.distributed.distributed_c10d")._get_default_store()
-    return _carry(rank, size, str(carried[0]), _TorchStore(store))
+    return _carry(rank, size, str(prefix), _TorchStore(store))
 
 
 def over_jax() -> Group:
@@ -65,19 +55,13 @@ def over_jax() -> Group:
     No further port is opened for messages; probe packets still use UDP. Every process must call it the same number of times. If a process is lost, the
     session ends.
     """
-    try:
-        distributed: Any = importlib.import_module("jax._src.distributed")
-    except ImportError as error:
-        raise ConfigError(f"over_jax: jax cannot be imported ({error}); install it, or use another adapter such as from_env()") from error
-    state = distributed.global_state
-    if state.client is None:
-        raise ConfigError("over_jax: jax.distributed is not initialised; call jax.distributed.initialize() first")
-    missing = [name for name in ("key_value_increment", "key_value_set_bytes") if not hasattr(state.client, name)]
+    client, rank, size = jax_processes("over_jax")
+    missing = [name for name in ("key_value_increment", "key_value_set_bytes") if not hasattr(client, name)]
     if missing:
         raise ConfigError(f"over_jax: this jaxlib has no {missing[0]}; install a newer one, or use from_jax()")
     global _jax_calls
     _jax_calls += 1
-    return _carry(int(state.process_id), int(state.num_processes), f"probe_sync/over/{_jax_calls}", _JaxStore(state.client))
+    return _carry(rank, size, f"probe_sync/over/{_jax_calls}", _JaxStore(client))
 
 
 class _TorchStore:

@@ -54,36 +54,18 @@ class Group:
 
 def from_torch(group: ProcessGroup | None = None) -> Group:
     """Returns the ranks of `torch.distributed`, using `broadcast_object_list` in `group` (default: all ranks). Every rank of the group must call it."""
-    try:
-        distributed: Any = importlib.import_module("torch.distributed")
-    except ImportError as error:
-        raise ConfigError(f"from_torch: torch cannot be imported ({error}); install it, or use another adapter such as from_env()") from error
-    if not distributed.is_available() or not distributed.is_initialized():
-        raise ConfigError("from_torch: torch.distributed is not initialised; call torch.distributed.init_process_group() first, or use from_env()")
-    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
-    if rank < 0:
-        raise ConfigError("from_torch: this process is not in that group; omit group, or call it only on the group's ranks")
+    distributed, rank, size = torch_ranks("from_torch", group)
     meeting = Meeting() if rank == 0 else None
-    carried: list[Any] = [meeting.unique_id if meeting is not None else None]
-    root = 0 if group is None else distributed.get_global_rank(group, 0)
-    distributed.broadcast_object_list(carried, src=root, group=group)
-    return Group(rank, size, _checked(carried[0], "torch.distributed"), meeting)
+    carried = broadcast_by_torch(distributed, group, meeting.unique_id if meeting is not None else None)
+    return Group(rank, size, _checked(carried, "torch.distributed"), meeting)
 
 
 def from_jax() -> Group:
     """Returns the processes of `jax.distributed`, using its key-value store. Every process must call it the same number of times."""
-    try:
-        distributed: Any = importlib.import_module("jax._src.distributed")
-    except ImportError as error:
-        raise ConfigError(f"from_jax: jax cannot be imported ({error}); install it, or use another adapter such as from_env()") from error
-    state = distributed.global_state
-    client = state.client
-    if client is None:
-        raise ConfigError("from_jax: jax.distributed is not initialised; call jax.distributed.initialize() first, or use from_env()")
+    client, rank, size = jax_processes("from_jax")
     global _jax_calls
     _jax_calls += 1
     key = f"probe_sync/id/{_jax_calls}"
-    rank, size = int(state.process_id), int(state.num_processes)
     if rank == 0:
         meeting = Meeting()
         client.key_value_set_bytes(key, meeting.unique_id)
@@ -155,6 +137,40 @@ def torch_is_up() -> bool:
     """Returns True if torch.distributed is initialised in this process."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and bool(distributed.is_available() and distributed.is_initialized())
+
+
+def torch_ranks(adapter: str, group: ProcessGroup | None) -> tuple[Any, int, int]:
+    """Returns `torch.distributed`, and this rank and the number of ranks in `group`."""
+    try:
+        distributed: Any = importlib.import_module("torch.distributed")
+    except ImportError as error:
+        raise ConfigError(f"{adapter}: torch cannot be imported ({error}); install it, or use another adapter such as from_env()") from error
+    if not distributed.is_available() or not distributed.is_initialized():
+        raise ConfigError(f"{adapter}: torch.distributed is not initialised; call torch.distributed.init_process_group() first, or use from_env()")
+    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
+    if rank < 0:
+        raise ConfigError(f"{adapter}: this process is not in that group; omit group, or call it only on the group's ranks")
+    return distributed, rank, size
+
+
+def broadcast_by_torch(distributed: Any, group: ProcessGroup | None, value: object) -> object:
+    """Returns the value that the first rank of `group` gives."""
+    carried = [value]
+    root = 0 if group is None else distributed.get_global_rank(group, 0)
+    distributed.broadcast_object_list(carried, src=root, group=group)
+    return carried[0]
+
+
+def jax_processes(adapter: str) -> tuple[Any, int, int]:
+    """Returns the client of JAX's key-value store, and this process's number and the number of processes."""
+    try:
+        distributed: Any = importlib.import_module("jax._src.distributed")
+    except ImportError as error:
+        raise ConfigError(f"{adapter}: jax cannot be imported ({error}); install it, or use another adapter such as from_env()") from error
+    state = distributed.global_state
+    if state.client is None:
+        raise ConfigError(f"{adapter}: jax.distributed is not initialised; call jax.distributed.initialize() first, or use from_env()")
+    return state.client, int(state.process_id), int(state.num_processes)
 
 
 def _place(given: Mapping[str, str]) -> tuple[int, int, str]:
