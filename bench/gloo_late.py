@@ -1,4 +1,4 @@
-"""A real job of gloo in which rank 2 sleeps 5 ms in every third step (LATE=1), or nobody does; its traces are for `probe_sync stragglers`.
+"""A real job of gloo in which rank 2 sleeps 10 ms in every third step (LATE=1), or nobody does; its traces are for `probe_sync stragglers`.
 
     probe_sync run --local 4 --fixed --window 500ms --duration 25s --snapshot-pair-period-ms 1000 --out run &
     for rank in 0 1 2 3; do
@@ -23,10 +23,10 @@ torch.set_num_threads(1)
 dist.init_process_group("gloo")
 matrix, values = torch.ones(64, 64), torch.ones(1024)
 with profile(activities=[ProfilerActivity.CPU]) as profiler:
-    for step in range(30):
+    for step in range(90):
         matrix @ matrix
         if IS_LATE and RANK == 2 and step % 3 == 0:
-            time.sleep(0.005)
+            time.sleep(0.01)
         dist.all_reduce(values)
         dist.barrier()
         profiler.step()

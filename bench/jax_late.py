@@ -1,4 +1,4 @@
-"""A real job of JAX in which rank 2 sleeps 5 ms in every third step (LATE=1), or nobody does; its traces are for `probe_sync stragglers`.
+"""A real job of JAX in which rank 2 sleeps 10 ms in every third step (LATE=1), or nobody does; its traces are for `probe_sync stragglers`.
 
     for rank in 0 1 2 3; do
         RANK=$rank WORLD_SIZE=4 LATE=1 python bench/jax_late.py 29511 traces &
@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import probe_sync
 
-STEPS = 30
+STEPS = 90
 
 
 def main(port, folder, settings):
@@ -38,7 +38,7 @@ def main(port, folder, settings):
     with probe_sync.jax.trace(folder, merge=False, **settings):
         for step in range(STEPS):
             if is_late and rank == 2 and step % 3 == 0:
-                time.sleep(0.005)
+                time.sleep(0.01)
             stepped(values).block_until_ready()
     jax.distributed.shutdown()
 

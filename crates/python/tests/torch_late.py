@@ -13,7 +13,7 @@ import probe_sync
 import torch
 import torch.distributed as dist
 
-SETTLED_S, LATE_S, CLEARED_S = 6.0, 16.0, 31.0
+SETTLED_S, LATE_S, CLEARED_S = 6.0, 16.0, 46.0
 
 
 def main(folder):

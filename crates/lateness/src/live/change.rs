@@ -20,9 +20,18 @@
 //! (lead − 3σ), by which the floor itself is found: no clock error within 3σ makes the sums larger
 //! than the true ones.
 //!
-//! It ends at the last operation that was the member's, when so many operations without another
-//! have passed as a member that is late at its rate so far shows once in a thousand times, and at
-//! least [`QUIET_NS`]; or when the sum of the opposite test exceeds ln 1000.
+//! It ends
+//!
+//! - at the last operation at which the member was late, when it has not been late again for at
+//!   least [`QUIET_NS`] and for so many operations that its rate so far explains this once in a
+//!   thousand times;
+//! - there, too, when the sum of the opposite test exceeds ln 1000;
+//! - when it has become rare: anybody is late at some operation now and then, so it need not stop
+//!   altogether. A sum for the mean rate of the other members, but an eighth to a third of its own
+//!   rate so far, against seven tenths of its own reaches ln 10⁶ and stays there: at seven tenths
+//!   of its rate that happens at most once in 10⁶ operations. It ended at the last operation of the
+//!   member's before that sum left 0, if that is at least [`QUIET_NS`] ago. Operations that clocks
+//!   leave open are not counted.
 
 use std::collections::HashMap;
 
@@ -51,20 +60,33 @@ impl Loss {
 pub(crate) struct Run {
     /// Time of the first of these operations, ns.
     pub since_ns: i64,
-    /// Time of the latest, ns.
+    /// What happened since then.
+    pub tally: Tally,
+    /// Leads of at least this count as the member's, ns: half the floor.
+    pub floor_ns: i64,
+    sums: [f64; 2],
+    doubt: f64,
+    /// The sum for its having become rare.
+    rarer: f64,
+    /// What had happened when that sum left 0.
+    before: Tally,
+}
+
+/// Operations of a group in which a member is late again and again.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Tally {
+    /// Time of the latest operation at which the member was late, ns.
     pub last_ns: i64,
-    /// Operations of the group since then, costly or not.
+    /// Operations, costly or not.
     pub operations: u64,
     /// Operations at which the member was late.
     pub times: u64,
     /// Operations since the latest of them.
     pub quiet: u64,
+    /// Operations at which another member was late.
+    pub others: u64,
     /// Sum of their leads, ns.
     pub lost_ns: i64,
-    /// Leads of at least this count as the member's, ns: half the floor.
-    pub floor_ns: i64,
-    sums: [f64; 2],
-    doubt: f64,
 }
 
 /// The tests of one group: for all its ranks, or for all their hosts.
@@ -81,7 +103,7 @@ pub(crate) struct Changes {
 pub(crate) enum Change {
     /// The member is late, since `Run::since_ns`.
     Begun(u32, Run),
-    /// The member is no longer late, since `Run::last_ns`.
+    /// The member is no longer late, since `Tally::last_ns`.
     Ended(u32, Run),
 }
 
@@ -115,7 +137,7 @@ impl Changes {
         let begun = of.and_then(|member| Some((member, *self.runs.get(&member)?)));
         if let Some((member, run)) = begun.filter(|(_, run)| run.sums.iter().any(|sum| *sum >= threshold)) {
             let lasted_ns = (loss.at_ns - run.since_ns).max(1);
-            if run.lost_ns as f64 >= SHARE_MIN * lasted_ns as f64 {
+            if run.tally.lost_ns as f64 >= SHARE_MIN * lasted_ns as f64 {
                 self.runs.remove(&member);
                 self.late.insert(member, run);
                 changes.push(Change::Begun(member, run));
@@ -137,7 +159,11 @@ impl Changes {
             if loss.lead_ns + loss.margin_ns >= floor_ns.max(run.floor_ns) {
                 run.doubt = (run.doubt - if is_its { low.hit } else { low.miss }).max(0.0);
             }
-            let is_over = run.has_gone_quiet(loss.at_ns) || run.doubt >= DOUBT_MAX;
+            let is_rare = run.has_become_rare(is_its, loss, members);
+            if is_rare {
+                run.tally = run.before;
+            }
+            let is_over = is_rare || run.has_gone_quiet(loss.at_ns) || run.doubt >= DOUBT_MAX;
             if is_over {
                 ended.push(Change::Ended(*member, *run));
             }
@@ -150,15 +176,39 @@ impl Changes {
 impl Run {
     /// Counts an operation; returns true if the member was late.
     fn pass(&mut self, member: u32, loss: &Loss) -> bool {
-        self.operations += 1;
+        if self.rarer <= 0.0 {
+            self.before = self.tally;
+        }
         let is_its = loss.member == Some(member) && loss.lead_ns >= self.floor_ns;
+        let tally = &mut self.tally;
+        tally.operations += 1;
         if is_its {
-            (self.times, self.quiet, self.last_ns) = (self.times + 1, 0, loss.at_ns);
-            self.lost_ns = self.lost_ns.saturating_add(loss.lead_ns);
+            (tally.times, tally.quiet, tally.last_ns) = (tally.times + 1, 0, loss.at_ns);
+            tally.lost_ns = tally.lost_ns.saturating_add(loss.lead_ns);
         } else {
-            self.quiet += 1;
+            tally.quiet += 1;
+            tally.others +=
+                u64::from(loss.member.is_some_and(|other| other != member) && loss.lead_ns >= self.floor_ns);
         }
         is_its
+    }
+
+    /// Adds an operation to the sum that says that the member is late no more often than others;
+    /// returns true if it decides so.
+    fn has_become_rare(&mut self, is_its: bool, loss: &Loss, members: usize) -> bool {
+        let rate = self.before.rate();
+        let of_another =
+            self.before.others as f64 / (self.before.operations.max(1) * (members.max(2) - 1) as u64) as f64;
+        let (late, rare) = (STILL_LATE * rate, of_another.clamp(rate / 8.0, rate / 3.0));
+        let may_be_its = loss.member.is_none() && loss.lead_ns + loss.margin_ns >= self.floor_ns;
+        let step = match is_its {
+            true => (rare / late).ln(),
+            false if may_be_its => 0.0,
+            false => ((1.0 - rare) / (1.0 - late)).ln(),
+        };
+        // No more than decides: after a pause it must not take long to see that it goes on.
+        self.rarer = (self.rarer + step).clamp(0.0, RARE);
+        self.rarer >= RARE && loss.at_ns - self.before.last_ns >= QUIET_NS
     }
 
     fn after(mut self, member: u32, loss: &Loss) -> Self {
@@ -169,10 +219,16 @@ impl Run {
     /// Whether a member that is late at this rate would have been late again by now, with a
     /// probability of 99.9 %.
     fn has_gone_quiet(&self, now_ns: i64) -> bool {
-        let before = self.operations.saturating_sub(self.quiet).max(1);
-        let rate = (self.times as f64 / before as f64).clamp(0.0, 0.999);
-        let chance = (1.0 - rate).ln() * self.quiet as f64;
-        now_ns - self.last_ns >= QUIET_NS && chance <= -DOUBT_MAX
+        let chance = (1.0 - self.tally.rate().min(0.999)).ln() * self.tally.quiet as f64;
+        now_ns - self.tally.last_ns >= QUIET_NS && chance <= -DOUBT_MAX
+    }
+}
+
+impl Tally {
+    /// Share of the operations up to the latest late one at which the member was late.
+    fn rate(&self) -> f64 {
+        let until_latest = self.operations.saturating_sub(self.quiet).max(1);
+        self.times as f64 / until_latest as f64
     }
 }
 
@@ -228,6 +284,10 @@ pub const QUIET_NS: i64 = 3_000_000_000;
 /// Share of the costly operations at which a late member is the last one, on a scale from chance
 /// (0) to always (1).
 const ALTERNATIVES: [f64; 2] = [0.25, 0.75];
+/// Share of its rate so far at which a member is still late.
+const STILL_LATE: f64 = 0.7;
+/// ln 10⁶.
+const RARE: f64 = 13.815_510_557_964_274;
 /// ln 1000.
 const DOUBT_MAX: f64 = 6.907_755_278_982_137;
 /// Least number of losses that determine the floor.
