@@ -342,9 +342,6 @@ fn limits(options: &Options) -> Limits {
         median_ns: None,
         width_ratio: None,
         coverage,
-        // Few nodes tell little of coverage. What the emulator does besides made errors of up to
-        // 1.5 half-widths, beside other work.
-        times_width: (!asymmetric).then_some(4.0),
         cpu_share: None,
         rounds: 2,
     }
