@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::regions::{error_ns, real_ns};
-use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait, wait_for_lines};
+use crate::support::{complaint, free_port, lines, mpirun, output, probe_sync, text, wait, wait_for_lines};
 
 /// A job's directory.
 struct Job {
@@ -421,12 +421,11 @@ fn what_makes_no_regions_is_refused_on_all_ranks_alike() {
 fn regions_under_mpirun_are_one_timeline() {
     let job = Job::new();
     let file = job.regions("a 0-2\nb 3-5\nc 6-7\n");
-    let mut command = Command::new("mpirun");
+    let mut command = mpirun();
     command
         .args(["--timeout", "60", "-n", "8", env!("CARGO_BIN_EXE_probe_sync"), "run", "--duration", "4s"])
         .args(SKEWED);
-    command.args(["--region-file", text(&file), "--out", text(&job.out())]).env("OMPI_ALLOW_RUN_AS_ROOT", "1");
-    command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1").env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    command.args(["--region-file", text(&file), "--out", text(&job.out())]);
     let (status, said) = output_of(&mut command);
     assert_eq!(status, Some(0), "{said}");
     let (median, _) = check(&job, 8);

@@ -2,11 +2,14 @@
 //! be had.
 
 use std::path::Path;
+use std::process::Output;
 
 use probe_sync::snapshots;
 use serde_json::Value;
 
-use crate::support::{complaint, lines, output, probe_sync, report, text};
+#[cfg(feature = "mpi")]
+use crate::support::mpirun;
+use crate::support::{complaint, free_port, lines, output, probe_sync, report, text};
 
 /// Runs two local ranks with a pair every 50 ms and returns the report.
 fn run(out: &Path, more: &[&str]) -> Value {
@@ -60,6 +63,52 @@ fn every_node_leaves_its_pairs_on_its_own_clock() {
     });
     assert_eq!(export.snapshots, expected);
     assert_eq!(counter("snapshots_taken"), taken);
+}
+
+/// Starts ranks 0 and 1 with a directory each, and compares node 1's pairs in both.
+fn check_sent(start: fn([Vec<&str>; 2]) -> Option<Vec<Output>>) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let outs = [0, 1].map(|rank| directory.path().join(format!("host{rank}/out")));
+    let common = ["run", "--duration", "1s", "--window", "500ms", "--snapshot-pair-period-ms", "50", "--json", "--out"];
+    let Some(ended) = start([0, 1].map(|rank: usize| [&common[..], &[text(&outs[rank])]].concat())) else { return };
+    for output in &ended {
+        assert!(output.status.success(), "{}", complaint(output));
+    }
+    let report: Value = serde_json::from_slice(&ended[0].stdout).expect("--json prints JSON");
+    let pairs = |out: &Path| lines(&out.join("snapshots/node1.snapshot_pairs.jsonl"));
+    assert_eq!(pairs(&outs[0]), pairs(&outs[1]));
+    assert!(pairs(&outs[0]).len() >= 2 && !outs[1].join("run.json").exists());
+    assert_eq!(report["counters"]["snapshots_not_sent"], 0, "{report:#}");
+}
+
+#[test]
+fn pairs_of_a_rank_with_a_directory_of_its_own_reach_rank_0_over_tcp() {
+    check_sent(|arguments| {
+        let port = free_port().to_string();
+        let ranks = arguments.into_iter().enumerate().map(|(rank, arguments)| {
+            let mut command = probe_sync(&arguments);
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
+            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port).env("PROBE_SYNC_JOB", &port);
+            std::thread::spawn(move || output(command))
+        });
+        let ranks: Vec<_> = ranks.collect();
+        Some(ranks.into_iter().map(|rank| rank.join().expect("it ends")).collect())
+    });
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn pairs_of_a_rank_with_a_directory_of_its_own_reach_rank_0_over_mpi() {
+    check_sent(|[zero, one]| {
+        if mpirun().arg("--version").output().is_err() {
+            println!("skipped: mpirun is not installed");
+            return None;
+        }
+        let (mut command, program) = (mpirun(), env!("CARGO_BIN_EXE_probe_sync"));
+        command.stdin(std::process::Stdio::null()).args(["--timeout", "120", "-n", "1", program]).args(zero);
+        command.args([":", "-n", "1", program]).args(one);
+        Some(vec![output(command)])
+    });
 }
 
 #[test]

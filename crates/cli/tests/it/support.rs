@@ -24,6 +24,14 @@ pub fn probe_sync(arguments: &[&str]) -> Command {
     command
 }
 
+/// `mpirun`, which root may use, too, with more ranks than there are cores.
+pub fn mpirun() -> Command {
+    let mut command = Command::new("mpirun");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    command
+}
+
 /// Runs to the end, bounded.
 pub fn output(mut command: Command) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");

@@ -10,7 +10,7 @@ use super::table::KEYS;
 
 /// Variables with the prefix of this program that are not configuration keys, each with what reads
 /// it. The documentation names no others.
-pub const VARIABLES: [(&str, &str); 16] = [
+pub const VARIABLES: [(&str, &str); 17] = [
     ("LOG", "the log filter"),
     ("CONFIG", "the configuration file"),
     ("MASTER_PORT", "where rank 0 listens"),
@@ -19,6 +19,7 @@ pub const VARIABLES: [(&str, &str); 16] = [
     ("PARENT", "passed from run --local to its children"),
     ("RENDEZVOUS", "a shared file or a store through which ranks meet"),
     ("RENDEZVOUS_TIMEOUT", "how long ranks search for each other"),
+    ("CUPTI", "the library by which the recorder watches NVIDIA GPUs"),
     ("RECORD_VERBOSE", "prints the recorder's choices on standard error"),
     ("TCP_FANOUT", "the tree of connections"),
     ("TCP_LOCAL", "connections between ranks on one host"),

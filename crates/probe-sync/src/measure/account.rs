@@ -5,7 +5,7 @@ use probe_sync_time::{Edge, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::counters::Counts;
-use crate::store::StreamState;
+use crate::store::{SentPairs, StreamState};
 
 /// One rank's account of the run, gathered at the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub struct RankAccount {
     pub unreachable: Vec<(NodeId, String)>,
     /// Files that this rank recorded for its node and that are incomplete.
     pub files: Vec<StreamState>,
+    /// Snapshot pairs of its node, if this rank does not see the root's directory.
+    pub pairs: Option<SentPairs>,
     /// Processor time since the rounds began, ns.
     pub cpu_ns: u64,
     /// Wall time since the rounds began, ns.

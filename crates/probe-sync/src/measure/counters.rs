@@ -86,6 +86,8 @@ counters! {
     SnapshotsDropped "snapshots_dropped" "Snapshot pairs written only to the JSON lines, because there were too many.";
     SnapshotsFailed "snapshots_failed" "Snapshot pairs not taken because the tracer clock could not be read.";
     SnapshotsMissedDeadline "snapshots_missed_deadline" "Periods that passed without a snapshot pair.";
+    SnapshotsNotSent "snapshots_not_sent"
+        "Snapshot pairs that are only in the directory of their node's host, because they were too many to be sent to rank 0.";
     SnapshotsTaken "snapshots_taken" "Snapshot pairs taken.";
     SnapshotsWide "snapshots_wide" "Snapshot pairs whose bracket was at least 5 us wide in every attempt.";
     StampIdRecoveries "stamp_id_recoveries" "Times the packet count was reset after a failed send.";
@@ -242,7 +244,7 @@ mod tests {
         let count = seen.len();
         seen.dedup();
         assert_eq!(seen.len(), count);
-        // The others: five of the snapshot thread, two of the probe thread, one of the fits.
-        assert_eq!(Counter::ALL.len() - count, 8);
+        // The others: six of the snapshot thread, two of the probe thread, one of the fits.
+        assert_eq!(Counter::ALL.len() - count, 9);
     }
 }

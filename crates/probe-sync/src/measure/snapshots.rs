@@ -118,6 +118,11 @@ impl Sampler {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the folder of the file of lines.
+    pub fn folder(&self) -> &OwnFolder {
+        &self.document.0
+    }
+
     /// Takes the last pair, ends the thread and writes the protobuf file; also returns the state of
     /// the file of lines. A document that cannot be written is logged but does not fail the run,
     /// because its pairs are in the lines.

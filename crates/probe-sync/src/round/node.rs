@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{WindowCut, fit_window};
+use probe_sync_files::OwnFolder;
 use probe_sync_lines::{NodeWindow, Punctuality};
 use probe_sync_sys::TracerClock;
-use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
+use probe_sync_time::{Duration, NodeId, RoundId, RunId, StampSource, System, Timestamp};
 
 use crate::Error;
 use crate::join::{Back, Joined, Ready, addresses_seen_from, stamp_errors_ns};
@@ -19,7 +20,9 @@ use crate::measure::snapshots::{self, Sampler};
 use crate::measure::stop::Stop;
 use crate::measure::virtual_clocks;
 use crate::pace::Pace;
-use crate::store::{Limits, ProbeLine, ProbeWindowLine, RunDirectory, Stream, StreamState};
+use crate::store::{
+    Limits, ProbeLine, ProbeWindowLine, RunDirectory, SentPairs, Stream, StreamState, pairs_file, run_in,
+};
 
 /// A node with its threads and files. Dropping it ends the threads.
 pub(crate) struct Node {
@@ -227,16 +230,21 @@ impl Node {
     }
 
     /// Drains the network, once the exchanges of all nodes have ended, and returns the exact
-    /// account.
+    /// account, with at most `pairs_limit` bytes of snapshot pairs if this rank does not see the
+    /// root's directory.
     ///
     /// # Errors
     /// Returns the error that ended a thread early.
-    pub fn finish(self) -> Result<RankAccount, Error> {
+    pub fn finish(self, run: RunId, pairs_limit: u64) -> Result<RankAccount, Error> {
         let mut files: Vec<StreamState> = self.files().cloned().collect();
+        let folder = self.sampler.as_ref().map(|sampler| sampler.folder().clone());
         let pairs = self.sampler.map(Sampler::finish).transpose()?;
         let mut account = self.prober.finish()?;
+        account.pairs = folder.and_then(|folder| pairs_for_root(&folder, self.node, run, pairs_limit));
         if let Some((counts, lines)) = pairs {
             account.counters.extend(snapshots::counts(counts));
+            let not_sent = account.pairs.as_ref().map_or(0, |pairs| pairs.left_out);
+            account.counters.push((Counter::SnapshotsNotSent, not_sent));
             files.push(lines);
         }
         files.retain(StreamState::lacks_something);
@@ -244,6 +252,21 @@ impl Node {
         account.counters.push((Counter::ExchangesOfMixedStamps, self.left_out));
         Ok(account)
     }
+}
+
+/// Returns the node's snapshot pairs if `folder` is not the root's directory, which has the
+/// description of this run. They can still be copied from here if they cannot be read now.
+fn pairs_for_root(folder: &OwnFolder, node: NodeId, run: RunId, limit: u64) -> Option<SentPairs> {
+    if run_in(folder.path()).is_some_and(|found| found == run.to_string()) {
+        return None;
+    }
+    let name = pairs_file(node);
+    let read = SentPairs::read(folder, &name, limit);
+    read.inspect_err(|error| {
+        let path = folder.path_of(&name);
+        tracing::warn!("cannot read {} to send it to rank 0: {error}", path.display());
+    })
+    .ok()
 }
 
 /// Returns the number of exchanges of a window by stamp source.

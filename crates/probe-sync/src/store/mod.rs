@@ -6,14 +6,15 @@
 //! `metrics.prom`) are written next to their destination and renamed. [`RunDirectory`] contains
 //! them all, and [`export`] makes one protobuf file of them. A traced process of a run adds its
 //! marks ([`MarkWriter`]). Ranks that do not see the directory send their files to the root's
-//! ([`received()`]). A rank keeps the possible successors of the master for its next process
-//! ([`kept_successors`]).
+//! ([`received()`]), and their nodes' snapshot pairs at the end (`pairs`). A rank keeps the possible
+//! successors of the master for its next process ([`kept_successors`]).
 
 mod directory;
 pub mod export;
 mod lines;
 mod marks;
 mod offsets;
+mod pairs;
 mod proto_generated;
 mod received;
 mod records;
@@ -24,6 +25,7 @@ mod successors;
 pub(crate) use self::directory::{RunDirectory, run_in, write_whole};
 pub use self::marks::{MarkWriter, MarkedProcess};
 pub(crate) use self::offsets::{write_offsets, write_offsets_to};
+pub(crate) use self::pairs::{SentPairs, limit_per_node};
 pub use self::proto_generated::{SnapshotPair, SnapshotPairs};
 pub use self::received::received;
 pub(crate) use self::received::{ReceivedFiles, own_file, pairs_file};
