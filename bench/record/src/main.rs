@@ -14,14 +14,17 @@
 //! | [`library`] | the same by the C functions of the shared library |
 //! | `peers` | other recorders (feature `peers`) |
 //! | [`work`] | a loop that computes, with and without scopes recorded |
+//! | [`details`] | memory events, shapes, stacks and a device, each in addition to scopes |
 //! | [`memory`] | what is resident, and whether all is recorded or counted |
 //!
 //! Options: `--short` (a few passes, to see that it works), `--library FILE` (libprobe_sync.so,
-//! after `cargo xtask install --prefix DIR`), `--work` (only the loop that computes), `--memory`
-//! (only memory, under each policy; streaming writes some GB into the temporary folder),
-//! `--stream SECONDS` (only a steady stream). It does not fail when a target is missed; the table
-//! reports it.
+//! after `cargo xtask install --prefix DIR`), `--work` (only the loop that computes), `--details`
+//! (only what is recorded besides scopes), `--memory` (only memory, under each policy; streaming
+//! writes some GB into the temporary folder), `--stream SECONDS` (only a steady stream). It does not
+//! fail when a target is missed; the table reports it.
 
+mod details;
+mod gpu;
 mod library;
 mod measure;
 mod memory;
@@ -44,6 +47,7 @@ use table::Table;
 struct Options {
     short: bool,
     only_work: bool,
+    only_details: bool,
     library: Option<PathBuf>,
     memory: bool,
     memory_of: Option<String>,
@@ -65,7 +69,13 @@ fn main() -> Result<()> {
     let effort = if options.short { Effort::SHORT } else { Effort::LONG };
     println!("{}", measure::machine());
     let mut table = Table::default();
+    if options.only_details {
+        details::measure(&mut table, effort)?;
+        print!("{}", table.text());
+        return Ok(());
+    }
     if !options.only_work {
+        details::measure(&mut table, effort)?;
         ours::measure(&mut table, effort)?;
         library::measure(&mut table, effort, options.library.as_deref())?;
         #[cfg(feature = "peers")]
@@ -86,9 +96,12 @@ fn options() -> Result<Options> {
             "--memory-of" => options.memory_of = arguments.next(),
             "--stream" => options.stream_seconds = Some(arguments.next().unwrap_or_default().parse()?),
             "--work" => options.only_work = true,
+            "--details" => options.only_details = true,
             "--library" => options.library = arguments.next().map(PathBuf::from),
             _ => {
-                bail!("{argument} is no option; there are --short, --work, --library FILE, --memory, --stream SECONDS")
+                bail!(
+                    "{argument} is no option; there are --short, --work, --details, --library FILE, --memory, --stream SECONDS"
+                )
             }
         }
     }

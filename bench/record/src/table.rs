@@ -35,6 +35,13 @@ impl Table {
         self.rows.push(Row { name: name.into(), figure, ratio: Some((percent, "percent")), ask: Some(ask) });
     }
 
+    /// The part that `ns` is of `whole`, in percent of it.
+    pub fn percent_of(&mut self, name: &str, ns: f64, whole: f64, of: &str, ask: f64) {
+        let percent = 100.0 * ns / whole;
+        let figure = format!("{ns:+.0} ns, {percent:+.1} % of {of}");
+        self.rows.push(Row { name: name.into(), figure, ratio: Some((percent, "percent")), ask: Some(ask) });
+    }
+
     /// A case that was not measured.
     pub fn skipped(&mut self, name: &str, reason: &str) {
         self.rows.push(Row { name: name.into(), figure: format!("skipped: {reason}"), ratio: None, ask: None });

@@ -18,7 +18,7 @@ use crate::table::Table;
 /// # Errors
 /// A session does not start.
 pub fn measure(table: &mut Table, effort: Effort) -> Result<()> {
-    let mut data: Vec<u64> = (0..WORDS as u64).collect();
+    let mut data: Vec<u64> = (0..DATA_WORDS as u64).collect();
     let one = per_word(&mut data);
     for (per_second, name, ask) in [(1e5, "work, 10^5 scopes/s", 0.5), (1e6, "work, 10^6 scopes/s", 4.0)] {
         let words = (1e9 / per_second / one) as usize;
@@ -54,17 +54,18 @@ fn run(data: &mut [u64], words: usize, pieces: usize) -> f64 {
 }
 
 /// Mixes words of a table that fits the second cache.
-fn compute(data: &mut [u64], words: usize) {
+pub fn compute(data: &mut [u64], words: usize) {
     let mut state = data[0];
     for number in 0..words {
-        state = (state ^ data[(state as usize ^ number) % WORDS]).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-        data[number % WORDS] = state;
+        state =
+            (state ^ data[(state as usize ^ number) % DATA_WORDS]).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        data[number % DATA_WORDS] = state;
     }
     black_box(state);
 }
 
 /// Time of a word, ns.
-fn per_word(data: &mut [u64]) -> f64 {
+pub fn per_word(data: &mut [u64]) -> f64 {
     const TRIED: usize = 200_000;
     let pass = |_| {
         let before = thread_ns();
@@ -75,6 +76,6 @@ fn per_word(data: &mut [u64]) -> f64 {
 }
 
 /// 64 KiB.
-const WORDS: usize = 8 << 10;
+pub const DATA_WORDS: usize = 8 << 10;
 /// A pass, ns.
 const PASS_NS: f64 = 1e7;

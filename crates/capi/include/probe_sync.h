@@ -699,8 +699,10 @@ PS_API enum ps_status ps_record_options_new(struct ps_record_options **options);
 // Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes
 // (64MiB), every (200ms: how often a stream appends; set policy first), spill (a file that
 // survives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc,
-// monotonic_raw), pair_period (1s), threads, keep (5s), rank, and with true or false details, shapes,
-// stacks, modules, flops, memory (events of that kind), count_omitted, paused.
+// monotonic_raw), pair_period (1s), threads, keep (5s), rank, devices (cupti: NVIDIA GPUs), control
+// (a folder for a socket, for `probe_sync record start`), and with true or false details, shapes,
+// stacks, modules, flops, memory (events of that kind), count_omitted, paused, on_demand (paused
+// until it is started from outside).
 PS_API enum ps_status ps_record_options_set(struct ps_record_options *options, const char *key, const char *value);
 
 // Frees the settings (NULL is a no-op). Recordings started with them continue.

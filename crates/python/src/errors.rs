@@ -6,6 +6,7 @@
 use pyo3::prelude::*;
 
 mod classes {
+    pyo3::import_exception!(probe_sync.errors, AlreadyStarted);
     pyo3::import_exception!(probe_sync.errors, ClockError);
     pyo3::import_exception!(probe_sync.errors, ConfigError);
     pyo3::import_exception!(probe_sync.errors, JoinError);
@@ -28,6 +29,7 @@ pub struct Failure {
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Kind {
+    Started,
     Clock,
     Config,
     Join,
@@ -108,6 +110,20 @@ impl Failure {
         Self { kind, text: error.to_string() }
     }
 
+    /// Converts an error of the recorder.
+    pub fn of_recorder(error: &probe_sync_record::Error) -> Self {
+        use probe_sync_record::Error;
+        let kind = match error {
+            Error::AlreadyRecording { .. } | Error::TooManySessions { .. } => Kind::Started,
+            Error::NotRecording { .. } => Kind::Ended,
+            Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Kind::Missing,
+            Error::File { .. } | Error::Spill { .. } | Error::Control { .. } | Error::Memory { .. } => Kind::File,
+            Error::Damaged { .. } => Kind::Damaged,
+            _ => Kind::Config,
+        };
+        Self { kind, text: error.to_string() }
+    }
+
     /// Converts an error of `align`, `merge`, `check`, `stragglers`, `convert`, `query` or of reading
     /// offsets.
     pub fn of_traces(error: impl Into<probe_sync_analysis::Error>) -> Self {
@@ -151,6 +167,7 @@ impl From<Failure> for PyErr {
     fn from(Failure { kind, text }: Failure) -> Self {
         let text = probe_sync_formats::words::with_flags(&text, keyword);
         match kind {
+            Kind::Started => classes::AlreadyStarted::new_err(text),
             Kind::Clock => classes::ClockError::new_err(text),
             Kind::Config => classes::ConfigError::new_err(text),
             Kind::Join => classes::JoinError::new_err(text),

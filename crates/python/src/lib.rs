@@ -3,13 +3,11 @@
 //! It makes the same library calls as the command line. `session` starts a run in parallel with a
 //! training loop and waits for its rounds, `meeting` lets its ranks find each other, and `round` is
 //! a solved round as arrays. `traces` aligns, merges, checks, reports late ranks and solves,
-//! `convert` writes other formats, `query` reads databases, and `rocpd` writes them; `trace_writer` writes viewers' formats; `offsets` converts times; `clock`
-//! is the current reference time; `errors` maps each failure to Python; `waiting` keeps Ctrl-C
-//! working. Modules import in one direction: `errors` → `trace_writer`; `errors` → `waiting` → {`clock`, `meeting`, `round`,
+//! `convert` writes other formats, `query` reads databases, and `rocpd` writes them; `trace_writer` writes viewers' formats;
+//! `record` records what the program does; `offsets` converts times; `clock` is the current reference time; `errors` maps each failure to Python; `waiting` keeps Ctrl-C
+//! working. Modules import in one direction: `errors` → {`trace_writer`, `record`}; `errors` → `waiting` → {`clock`, `meeting`, `round`,
 //! `offsets`, `traces`} → {`session`, `convert`, `query`, `rocpd`}. The public, typed interface is Python
 //! code in `python/probe_sync`.
-#![forbid(unsafe_code)]
-
 mod clock;
 mod convert;
 mod errors;
@@ -17,6 +15,7 @@ mod meeting;
 mod messages;
 mod offsets;
 mod query;
+mod record;
 mod rocpd;
 mod round;
 mod session;
@@ -41,6 +40,8 @@ mod _native {
     use super::offsets::Offsets;
     #[pymodule_export]
     use super::query::{Rows, query};
+    #[pymodule_export]
+    use super::record::{Recording, Scope, Span, collective, counter, instant, scope, span};
     #[pymodule_export]
     use super::rocpd::RocpdWriter;
     #[pymodule_export]

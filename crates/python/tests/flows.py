@@ -88,12 +88,12 @@ class Mended(Folder):
     def stragglers(self, traces, *clocks):
         """What the command says, and in which operations it names rank 2 with a lead that a sleep makes."""
         said = json.loads(run(CLI, "stragglers", "--traces", *traces, "--nodes", *range(RANKS), *clocks, "--json"))
-        slept = {one["instance"]: one["lead_ns"] for one in said["instances"] if one["last_rank"] == 2 and one["lead_ns"] > 2_500_000}
+        slept = {one["instance"]: one["lead_ns"] for one in said["instances"] if one["last_rank"] == 2 and one["lead_ns"] > 5_000_000}
         return said, slept
 
     def check_late(self, job, steps):
         """Of a job that leaves traces as recorded, bent ones and its run's directory: rank 2 is named in the same operations, and as late, as on the true clocks; and nobody where nobody sleeps."""
-        # What else the machine does may make chance explain ten late steps of thirty; not three times.
+        # What else the machine does may make chance explain what is late; not three times.
         for attempt in range(3):
             traces, bent, run_dir = job(f"late{attempt}", "1")
             # Recorded times are the true ones here: on one clock, and so without any correction.
@@ -104,13 +104,13 @@ class Mended(Folder):
             print(f"{self.id()}: rank 2 slept in {len(truth)} of {steps} steps; named in {len(slept)}, {sum(slept.values()) / 1e6:.2f} ms of {sum(truth.values()) / 1e6:.2f} ms")
             self.assertEqual(set(slept), set(truth))
             # Now and then another rank is later still.
-            self.assertGreaterEqual(len(slept), 6)
+            self.assertGreaterEqual(len(slept), steps // 5)
             self.assertAlmostEqual(sum(slept.values()) / sum(truth.values()), 1, delta=0.05)
             named = [one["rank"] for one in said["stragglers"]]
             self.assertIn(named, ([], [2]))
             if named:
                 break
-        self.assertEqual(named, [2])
+        self.assertEqual(named, [2], said["chances"] if "chances" in said else said)
         _, bent, run_dir = job("even", "0")
         self.assertEqual(self.stragglers(bent, "--run-dir", run_dir)[0]["stragglers"], [])
 
@@ -214,7 +214,7 @@ class Jax(Mended):
         return traces, [bent / path.name for path in traces], folder / "probe_sync_run"
 
     def test_a_rank_that_sleeps_is_named_under_bent_clocks(self):
-        self.check_late(self.late_job, 30)
+        self.check_late(self.late_job, 90)
 
     def test_ranks_with_folders_of_their_own_are_merged_at_rank_0(self):
         # Ranks 0 and 2 share one.
@@ -260,7 +260,7 @@ class Torch(Mended):
         )
 
     def test_watch_names_the_rank_that_is_late_while_the_job_runs(self):
-        """Rank 2 is late in every third step from 6 to 16 s; half a minute."""
+        """Rank 2 is late in every third step from 6 to 16 s; a minute."""
         done = self.run_job(self.folder, HERE / "torch_late.py", [])
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         ranks = [json.loads((self.folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
@@ -268,7 +268,7 @@ class Torch(Mended):
             named = [at for at, _, late in rank["told"] if late == [2]]
             cleared = [at for at, text, _ in rank["told"] if not text and named and at > named[0]]
             self.assertTrue(named and cleared, rank["told"])
-            self.assertTrue(6 < named[0] < 16 < cleared[0] < 31, rank["told"])
+            self.assertTrue(6 < named[0] < 16 < cleared[0] < 46, rank["told"])
             self.assertEqual({one for _, _, late in rank["told"] for one in late}, {2})
             self.assertEqual((rank["after"], rank["missed"]), ("", 0))
         first = ranks[0]["told"][0]
@@ -312,7 +312,7 @@ class Torch(Mended):
         self.assertIn("create another trace_handler for it", told["traced_after_the_end"])
 
     def late_job(self, name, late):
-        """Where a job of gloo lies in which rank 2 sleeps 5 ms in every third of 30 steps, or nobody does: traces as recorded, bent ones, and the run's directory."""
+        """Where a job of gloo lies in which rank 2 sleeps 10 ms in every third of 90 steps, or nobody does: traces as recorded, bent ones, and the run's directory."""
         folder = self.folder / name
         folder.mkdir()
         settings = ["--local", RANKS, "--inject-skew", "5", "--skew-model", "sinusoid", "--fixed", "--window", "500ms", "--out", folder / "run"]
@@ -328,7 +328,7 @@ class Torch(Mended):
         return traces, [folder / "bent" / path.name for path in traces], folder / "run"
 
     def test_a_rank_that_sleeps_is_named_under_bent_clocks(self):
-        self.check_late(self.late_job, 30)
+        self.check_late(self.late_job, 90)
 
     def test_a_loop_of_accelerate(self):
         folder, traces, told = self.recorded(job=EXAMPLES / "accelerate_loop.py")

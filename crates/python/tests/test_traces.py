@@ -282,22 +282,28 @@ class Recorded(Folder):
     def test_rows_that_are_dropped_end_the_query(self):
         traces = sorted(data("rocpd/b_4node_offset_drift").glob("node*.db"))
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
-        before = len(os.listdir("/proc/self/task"))
+        # Threads of earlier tests may end meanwhile.
+        before = set(os.listdir("/proc/self/task"))
+
+        def new_threads():
+            return set(os.listdir("/proc/self/task")) - before
+
+        def wait_for_their_end(what):
+            deadline = time.monotonic() + 10
+            while new_threads() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertFalse(new_threads(), what)
+
         rows = probe_sync.query(endless, traces, no_correction=True)
         self.assertEqual([next(rows) for _ in range(3)], [(1,), (2,), (3,)])
-        self.assertGreater(len(os.listdir("/proc/self/task")), before)
+        self.assertTrue(new_threads())
         del rows
-        deadline = time.monotonic() + 10
-        while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self.assertLessEqual(len(os.listdir("/proc/self/task")), before)
+        wait_for_their_end("rows that are dropped end the query")
         never = endless.replace("SELECT i FROM", "SELECT sum(i) FROM")
         with self.assertRaises(KeyboardInterrupt):
             threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             probe_sync.query(never, traces, no_correction=True)
-        while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self.assertLessEqual(len(os.listdir("/proc/self/task")), before, "an interrupted query ends")
+        wait_for_their_end("an interrupted query ends")
         with self.assertRaisesRegex(probe_sync.ConfigError, "aborted after 200ms"):
             probe_sync.query(never, traces, timeout="200ms", no_correction=True)
 

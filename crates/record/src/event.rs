@@ -93,8 +93,17 @@ impl Scope {
         if !self.is_recorded() {
             return false;
         }
+        self.wants(|| self.site.keys().get(place as usize).copied().unwrap_or_default())
+    }
+
+    /// Works like [`Scope::wants_detail`], for a key that is known only at run time.
+    pub fn wants_detail_named(&self, key: &str) -> bool {
+        self.is_recorded() && self.wants(|| key)
+    }
+
+    #[inline]
+    fn wants<'a>(&self, key: impl FnOnce() -> &'a str) -> bool {
         let wanted = block::current().details.get();
-        let key = || self.site.keys().get(place as usize).copied().unwrap_or_default();
         wanted == Details::ALL || wanted != Details::NONE && wanted.has(Details::of_key(key()))
     }
 

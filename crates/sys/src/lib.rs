@@ -19,6 +19,7 @@
 //! | [`process`], [`fork`] | ties of a process to its parent, and what its children must not keep |
 //! | [`private_socket`] | a socket at which this user and root are heard |
 //! | [`tcp_peer`] | the user at the other end of a TCP connection within the host |
+//! | `library`, `library_path` | libraries loaded at run time, and folders that they must not come from |
 //! | `shared_page` | memory that several processes see |
 //! | `virtual_table` (feature `virtual-tables`) | tables of SQLite whose rows a program hands out |
 //!
@@ -33,6 +34,7 @@ mod error;
 pub mod fork;
 pub mod host;
 pub mod interfaces;
+mod library;
 mod library_path;
 pub mod neighbours;
 mod nic;
@@ -52,6 +54,7 @@ pub mod virtual_table;
 
 pub use clock::{BootClock, MonotonicClock, NARROW_BRACKET, Pair, RawClock, SystemClock, Tsc, read_pair};
 pub use error::Error;
+pub use library::Library;
 pub use shared_page::{PAGE_WORDS, SharedPage, reserve};
 pub use timer::Timer;
 pub use tracer::{TracerClock, TracerClockName, TracerPair};

@@ -1,6 +1,6 @@
 //! Detects libraries that the loader would take from the process's current directory.
 //!
-//! The check runs before `tracer` loads a vendor's library.
+//! The check runs before `library` loads one.
 //! `LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/opt/rocm/lib` has an empty part if the variable was unset. An
 //! empty part means the current directory, which on shared scratch space may belong to another
 //! user. The loader searches it for the library and all its dependencies, including in

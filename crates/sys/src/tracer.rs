@@ -17,21 +17,20 @@
 //! out again, provided that the trace's ticks are turned into ns by the same rate:
 //! [`TracerClock::ns_per_tick`] states it, and the sampler records it.
 //!
-//! The vendors' libraries are loaded at run time, because the same program runs on nodes without
-//! them. A copy that the process has loaded already is preferred: it is the one that the profiler
-//! uses. They are never unloaded; profilers leave exit handlers behind.
+//! The vendors' libraries are loaded at run time ([`Library`]), preferably the copy that the
+//! profiler uses.
 //!
 //! It does not read a device's own counter, because the vendors' libraries convert those.
 //! `tracer_choice` guesses which clock is meant.
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::path::Path;
 
 use probe_sync_time::{Clock, Duration, System, Timestamp, Tracer};
 
 use crate::clock::PAIR_ATTEMPTS;
 use crate::host;
-use crate::library_path;
+use crate::library::Library;
 use crate::tracer_callback::{Callback, ReadTracerClock, name_problem};
 use crate::{BootClock, Error, MonotonicClock, NARROW_BRACKET, RawClock, Tsc, read_pair};
 
@@ -267,7 +266,7 @@ pub(crate) fn is_loaded(name: TracerClockName) -> bool {
         TracerClockName::Cupti => CUPTI.libraries,
         _ => return false,
     };
-    open_library_with(libraries, libc::RTLD_NOW | libc::RTLD_NOLOAD).is_some()
+    Library::is_loaded(libraries)
 }
 
 /// Length of a tick of the counter as a binary fraction: exact, and the same for every reading.
@@ -333,21 +332,13 @@ struct VendorFunction {
 
 impl VendorFunction {
     fn load(vendor: &Vendor) -> Result<Self, String> {
-        let library = open_library(vendor.libraries).map_err(|why| format!("{why}; {}", vendor.advice))?;
-        // SAFETY: `library` is a handle that dlopen gave out and nobody closes; the name is a C
-        // string.
-        let symbol = unsafe { libc::dlsym(library, vendor.function.as_ptr()) };
-        if symbol.is_null() {
-            return Err(format!(
-                "the library has no function {}; {}",
-                vendor.function.to_string_lossy(),
-                vendor.advice
-            ));
-        }
+        let advised = |why| format!("{why}; {}", vendor.advice);
+        let symbol =
+            Library::open(vendor.libraries).and_then(|library| library.symbol(vendor.function)).map_err(advised)?;
         // SAFETY: a function of this name has this signature in the vendors' headers
         // (rocprofiler-sdk/rocprofiler.h, cupti_result.h with cupti_activity.h): a C enum as
         // result, a pointer to a 64-bit unsigned as argument.
-        let read_time = unsafe { std::mem::transmute::<*mut c_void, ReadTime>(symbol) };
+        let read_time = unsafe { std::mem::transmute::<*mut c_void, ReadTime>(symbol.as_ptr()) };
         Ok(Self { read_time, name: vendor.function })
     }
 
@@ -362,49 +353,6 @@ impl VendorFunction {
         i64::try_from(ns)
             .map_err(|_| format!("{} returned {ns} ns, which is not a valid time", self.name.to_string_lossy()))
     }
-}
-
-/// The first library of the list that is already loaded, otherwise the first that can be loaded.
-fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
-    if let Some(handle) = open_library_with(names, libc::RTLD_NOW | libc::RTLD_NOLOAD) {
-        return Ok(handle);
-    }
-    if let Some(planted) = library_path::planted() {
-        return Err(format!(
-            "LD_LIBRARY_PATH has an empty or relative entry, so the loader would search {}, where anyone may have placed a library; \
-            use only absolute paths",
-            planted.display()
-        ));
-    }
-    if let Some(handle) = open_library_with(names, libc::RTLD_NOW | libc::RTLD_LOCAL) {
-        return Ok(handle);
-    }
-    let shown: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
-    Err(format!("cannot load any of {} ({})", shown.join(", "), last_loader_error()))
-}
-
-/// The first library of the list that the loader returns with these flags.
-fn open_library_with(names: &[&CStr], flags: c_int) -> Option<*mut c_void> {
-    names.iter().find_map(|name| {
-        // SAFETY: the name is a C string. Loading runs the library's initialisers; these are the
-        // vendors' own libraries, which the user asked for by the name of the clock, or by a choice
-        // of clocks on a host with the vendor's devices.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
-        (!handle.is_null()).then_some(handle)
-    })
-}
-
-/// The loader's last error; its text belongs to the calling thread.
-fn last_loader_error() -> String {
-    // SAFETY: dlerror has no preconditions.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "no reason given".into();
-    }
-    // SAFETY: a non-null result is a C string that stays until this thread's next call of the
-    // loader; it is copied here.
-    let text: CString = unsafe { CStr::from_ptr(text) }.to_owned();
-    text.to_string_lossy().into_owned()
 }
 
 /// Versions from ROCm 6.2 (0) and 7 (1) on; the function has had this form in all of them.
@@ -463,6 +411,7 @@ const RUNS_BACKWARDS: &str = "the system clock ran backwards in every attempt to
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::ffi::CString;
     use std::process::Command;
 
     use super::*;

@@ -69,8 +69,10 @@ pub unsafe extern "C" fn ps_record_options_new(options: *mut *mut ps_record_opti
 /// Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes
 /// (64MiB), every (200ms: how often a stream appends; set policy first), spill (a file that
 /// survives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc,
-/// monotonic_raw), pair_period (1s), threads, keep (5s), rank, and with true or false details, shapes,
-/// stacks, modules, flops, memory (events of that kind), count_omitted, paused.
+/// monotonic_raw), pair_period (1s), threads, keep (5s), rank, devices (cupti: NVIDIA GPUs), control
+/// (a folder for a socket, for `probe_sync record start`), and with true or false details, shapes,
+/// stacks, modules, flops, memory (events of that kind), count_omitted, paused, on_demand (paused
+/// until it is started from outside).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_options_set(
     options: *mut ps_record_options,

@@ -356,6 +356,18 @@ class UnderMpi:
             self.assertIn("no steps" if level == "multiple" else "longest step of at most", output)
             self.judge(output, run, 7)
 
+    def test_pairs_of_ranks_with_directories_of_their_own(self):
+        """The snapshot pairs of a rank that does not see rank 0's directory are there at the end."""
+        program = self.compiled("mpi_launcher", ROOT / "examples/c/mpi_launcher.c", MPI_SOURCE)
+        zero, one = self.out("pairs_0"), self.out("pairs_1")
+        for folder in [zero, one]:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.mpirun(1, program, "funneled", zero, ":", "-n", "1", program, "funneled", one)
+        pairs = [(folder / "snapshots/node1.snapshot_pairs.jsonl").read_text() for folder in [zero, one]]
+        self.assertEqual(*pairs)
+        self.assertGreaterEqual(pairs[0].count("\n"), 2)
+        self.assertFalse((one / "run.json").exists())
+
     def test_launchers_that_misbehave(self):
         program = self.compiled("mpi_launchers", HERE / "mpi_launchers.c", MPI_SOURCE)
         for case in ["wrong_uses", "silent", "lets_go", "finalises", "finalises_steps"]:

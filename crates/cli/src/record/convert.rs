@@ -12,7 +12,7 @@ use probe_sync_alignment::nodes::NodeList;
 use probe_sync_files::NewFolders;
 use probe_sync_formats::words::counted;
 use probe_sync_record::Recording;
-use probe_sync_record::export::{Exported, Format, Reference, write_each};
+use probe_sync_record::export::{Exported, Format, Reference, WithTrace, write_each};
 use probe_sync_record::hook::{Hooks, Metadata};
 use probe_sync_record::read::ArgumentValue;
 
@@ -50,6 +50,14 @@ pub struct ConvertArgs {
     /// [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
+    /// A trace of the same process and time by another profiler, one for each recording in their
+    /// order: the events of its devices are added
+    #[arg(long, num_args = 1.., value_name = "TRACE")]
+    pub with: Vec<PathBuf>,
+    /// The argument of those events, such as `External id`, that holds the id that `correlate` gave
+    /// their launch: arrows join launches and events. Without it they only share the clock
+    #[arg(long, value_name = "ARGUMENT", requires = "with")]
+    pub with_ids: Option<String>,
     /// An argument for all scopes and instants of the traces; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = metadata)]
     pub metadata: Vec<(String, String)>,
@@ -76,13 +84,26 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         Hooks::with_standard(recording, vec![Box::new(Metadata::of(values))])
     };
     let reference = reference(arguments);
-    for exported in write_each(&recordings, &hooks, reference.as_ref(), arguments.format, &outputs)? {
+    for exported in write_each(&recordings, &hooks, &with(arguments)?, reference.as_ref(), arguments.format, &outputs)?
+    {
         match arguments.json {
             true => output::json_line(&documents::RecordConvert::new(&exported))?,
             false => output::tell(&text(&exported))?,
         }
     }
     Ok(())
+}
+
+/// The other traces of the recorded processes.
+fn with(arguments: &ConvertArgs) -> anyhow::Result<Vec<WithTrace>> {
+    let (given, recordings) = (arguments.with.len(), arguments.files.len());
+    if given != 0 && given != recordings {
+        let problem =
+            format!("--with gives {} for {}", counted(given as u64, "trace"), counted(recordings as u64, "recording"));
+        return Err(anyhow::anyhow!(problem).context(Usage));
+    }
+    let ids = &arguments.with_ids;
+    Ok(arguments.with.iter().map(|path| WithTrace { path: path.clone(), ids: ids.clone() }).collect())
 }
 
 /// The requested reference clock; `None`: the clock of each machine.

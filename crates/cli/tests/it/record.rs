@@ -325,6 +325,33 @@ fn a_database_has_stacks_memory_threads_and_the_cpu() {
     let deep = &events.iter().find(|event| event["name"] == "deep").expect("the scope")["args"];
     assert!(deep["call_stack"][0].as_str().is_some_and(|name| name.contains("a_database_has_stacks")), "{deep}");
     assert!(deep["line_info"]["line"].is_u64(), "{deep}");
+    run(&[
+        "convert",
+        "--no-correction",
+        "-f",
+        "kineto",
+        "pftrace",
+        "xspace",
+        "-o",
+        "all",
+        "-d",
+        ".",
+        "-i",
+        "memory.db",
+    ]);
+    let mut written = 0;
+    for file in std::fs::read_dir(folder).expect("readable").flatten() {
+        let name = file.file_name().to_string_lossy().into_owned();
+        if name.starts_with("all") && !name.ends_with("alignment_stats.json") {
+            let bytes = std::fs::read(file.path()).expect("written");
+            for part in ["call_stack", "a_database_has_stacks", "line_info", "record.rs"] {
+                let there = bytes.windows(part.len()).any(|window| window == part.as_bytes());
+                assert!(there, "{} lacks {part}", file.path().display());
+            }
+            written += 1;
+        }
+    }
+    assert_eq!(written, 3);
 }
 
 /// A device that is not there.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import rocpd
+from . import record, rocpd
 from ._inputs import FROM_COLLECTIVES, FromCollectives, Run, TraceKeywords
 from ._native import Clock, Meeting, Reading, Round, __version__
 from .errors import (
@@ -135,6 +135,7 @@ __all__ = [
     "over_jax",
     "over_torch",
     "query",
+    "record",
     "rocpd",
     "solve",
     "start",

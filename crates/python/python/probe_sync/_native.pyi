@@ -1,14 +1,17 @@
 """The native module; use the other modules, which wrap it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from types import TracebackType
+from typing import Any, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Clock", "Marks", "Meeting", "Messages", "Offsets", "Reading", "RocpdWriter", "Round", "Rows", "Session", "TraceWriter", "__version__", "agreed_id", "align", "check", "convert", "leave", "merge", "query", "solve", "start", "stragglers", "write_page", "write_whole"]
+__all__ = ["Clock", "Marks", "Meeting", "Messages", "Offsets", "Reading", "Recording", "RocpdWriter", "Round", "Rows", "Scope", "Session", "Span", "TraceWriter", "__version__", "agreed_id", "align", "check", "collective", "convert", "counter", "instant", "leave", "merge", "query", "scope", "solve", "span", "start", "stragglers", "write_page", "write_whole"]
 
 __version__: str
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 @final
 class Clock:
@@ -212,6 +215,59 @@ class TraceWriter:
     def close(self) -> tuple[int, int, int, int, int] | None: ...
     def abandon(self) -> None: ...
 
+@final
+class Recording:
+    def __new__(cls, settings: Sequence[tuple[str, str]], started_at: str) -> Recording: ...
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def is_recording(self) -> bool: ...
+    @property
+    def lost(self) -> int: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def snapshot(self, path: str) -> None: ...
+    def finish(self, path: str | None) -> tuple[int, int]: ...
+
+@final
+class Scope:
+    """A scope: a context manager, and a decorator that gives each call of a function a scope.
+
+    It may be kept and entered any number of times, by any thread and within itself. It ends on the thread that entered it; what gives way to other tasks
+    needs a `Span`.
+    """
+
+    def __enter__(self) -> Scope: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __call__(self, function: _F) -> _F: ...
+    def add(self, **arguments: object) -> None:
+        """Adds arguments to the latest use on this thread that has not ended."""
+
+@final
+class Span:
+    """A context manager for what may end on another thread, or in another task, than it began."""
+
+    def __enter__(self) -> Span: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+def scope(name: str, kind: str | None = None, /, **arguments: object) -> Scope:
+    """Returns the scope of a name, for `with` or as a decorator.
+
+    `kind` is "function", "backward", "user" (the default), "collective", "runtime", "io", "memory" or "custom". Arguments are numbers, texts, booleans
+    and lists of these; of anything else the type's name is recorded, so that no tensor is read. One that is a function is called only if the scope is
+    recorded, and `shapes`, `stack` and `module` only if the recording wants them.
+    """
+
+def span(name: str, kind: str | None = None, /, **arguments: object) -> Span:
+    """Returns a span, for `with`; arguments as in `scope`."""
+
+def instant(name: str, kind: str | None = None, /, **arguments: object) -> None:
+    """Records an instant; arguments as in `scope`."""
+
+def counter(name: str, value: float) -> None:
+    """Records the new value of a counter."""
+
+def collective(operation: str, arguments: dict[str, Any]) -> Scope: ...
 def start(
     file: str | None,
     settings: Sequence[tuple[str, str]],

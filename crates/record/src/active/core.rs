@@ -2,7 +2,6 @@
 //!
 //! Threads hold a pointer to it while the gate's number says that it exists.
 
-use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use probe_sync_time::SkewedClock;
@@ -44,7 +43,7 @@ pub(crate) struct Core {
     pub reach: Reach,
     /// Serial numbers of the threads in a session that does not cover the whole process.
     pub members: Lock<Vec<u32>>,
-    pub place: &'static Location<'static>,
+    pub place: String,
     pub region: Region,
     pub layout: Layout,
     pub pool: Pool,

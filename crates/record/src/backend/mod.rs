@@ -18,9 +18,12 @@
 //! | [`Backend::pair`], [`Backend::collect`] | every pair period of the session, on a thread of its own |
 //! | [`Backend::stop`], [`Backend::pair`], [`Backend::collect`] | when the session's own events have ended |
 //!
-//! `examples/simulated_gpu` is one, with a clock that drifts.
+//! `examples/simulated_gpu` is one, with a clock that drifts. With the feature `cupti`, `Cupti` records
+//! NVIDIA GPUs, and `CudaEvents` ranges on them where CUPTI is missing.
 
 mod clock;
+#[cfg(feature = "cupti")]
+mod cupti;
 mod markers;
 mod running;
 mod sink;
@@ -36,6 +39,8 @@ use crate::kind::Kinds;
 
 pub(crate) use clock::DeviceMap;
 pub use clock::{DeviceClock, DevicePair, HostClock};
+#[cfg(feature = "cupti")]
+pub use cupti::{CudaEvents, CudaRange, Cupti};
 #[cfg(feature = "itt")]
 pub use markers::Itt;
 #[cfg(feature = "nvtx")]

@@ -131,6 +131,20 @@ impl Sink {
         }
     }
 
+    /// Counts events that a device lost between two times of its clock.
+    #[cfg(feature = "cupti")]
+    pub(super) fn lose(&self, events: u64, first: u64, last: u64) {
+        if events > 0 {
+            self.core.lose(events, self.map.ticks(first), self.map.ticks(last));
+        }
+    }
+
+    /// Adds a note to the recording.
+    #[cfg(feature = "cupti")]
+    pub(super) fn note(&self, text: &str) {
+        self.core.define_note(text);
+    }
+
     /// Writes all events, after the last one.
     pub(super) fn close(&mut self) {
         for track in 0..self.tracks.len() {

@@ -13,7 +13,6 @@ use std::cell::Cell;
 use probe_sync_alignment::clocks::{PairMap, Residuals, map_of_pairs};
 use probe_sync_formats::model::{ClockPair as Pair, PairKind};
 
-#[cfg(feature = "rocpd")]
 use probe_sync_estimate::series::Break;
 use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 
@@ -132,7 +131,6 @@ impl SystemClock {
     }
 
     /// Returns when the system clock was set, on itself after that, and by how much, ns.
-    #[cfg(feature = "rocpd")]
     pub(super) fn steps(&self) -> Vec<(i64, i64)> {
         let step = |step: &Break| (nearest_ns(self.map.map(step.at_ps).time_ps), nearest_ns(-step.jump_ps));
         self.map.breaks().iter().map(step).collect()
@@ -141,6 +139,37 @@ impl SystemClock {
     /// Returns a reader for the times of one thread.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader { clock: self, cursor: self.map.cursor(), doubt: Cell::default() }
+    }
+}
+
+/// The system clock → `CLOCK_BOOTTIME`, which goes at its rate and is never set.
+#[derive(Clone, Debug)]
+pub(super) struct BootClock {
+    ahead_ns: i64,
+    /// When the system clock was stepped, ns on itself, and by how much, latest last.
+    steps: Vec<(i64, i64)>,
+}
+
+impl BootClock {
+    pub fn of(clock: &SystemClock, ahead_ns: i64) -> Self {
+        Self { ahead_ns, steps: clock.steps() }
+    }
+
+    pub fn of_system(&self, ns: i64) -> i64 {
+        let set: i64 = self.steps.iter().filter(|(at, _)| *at <= ns).map(|(_, by)| by).sum();
+        ns.saturating_sub(self.ahead_ns).saturating_sub(set)
+    }
+
+    /// The system clock at a time on the boot clock, ps.
+    pub fn to_system(&self, ps: i128) -> i128 {
+        let mut system = ps + i128::from(self.ahead_ns) * 1000;
+        for (at, by) in &self.steps {
+            // The steps are on the system clock, which shows `at` after them.
+            if system + i128::from(*by) * 1000 >= i128::from(*at) * 1000 {
+                system += i128::from(*by) * 1000;
+            }
+        }
+        system
     }
 }
 
@@ -249,6 +278,15 @@ mod tests {
 
     fn clock(pairs: &[ClockPair]) -> SystemClock {
         SystemClock::through(pairs, true, 0).expect("pairs")
+    }
+
+    #[test]
+    fn the_boot_clock_and_back_is_the_same_time_across_steps() {
+        let boot = BootClock { ahead_ns: 1000, steps: vec![(5000, 300), (9000, -200)] };
+        for (system, on_boot) in [(4000, 3000), (5000, 3700), (6000, 4700), (8900, 7600), (9000, 7900), (9500, 8400)] {
+            assert_eq!(boot.of_system(system), on_boot);
+            assert_eq!(boot.to_system(i128::from(on_boot) * 1000), i128::from(system) * 1000, "{system}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use probe_sync_rocpd::writer::{
     MemoryOperation, Process, Region, Sample, Settings, Source, ThreadRecorder, TrackId, Writer, message,
 };
 
-use super::clock::{self, Doubt, SystemClock};
+use super::clock::{self, BootClock, Doubt, SystemClock};
 use super::error::ExportError;
 use super::names;
 use super::report::Exported;
@@ -97,24 +97,6 @@ fn boot_pairs(recording: &Recording, clock: &SystemClock, boot: &BootClock) -> S
         )
     };
     recording.pairs().iter().map(line).collect()
-}
-
-/// The system clock → `CLOCK_BOOTTIME`, which goes at its rate and is never set.
-struct BootClock {
-    ahead_ns: i64,
-    /// When the system clock was stepped, ns on itself, and by how much, latest last.
-    steps: Vec<(i64, i64)>,
-}
-
-impl BootClock {
-    fn of(clock: &SystemClock, ahead_ns: i64) -> Self {
-        Self { ahead_ns, steps: clock.steps() }
-    }
-
-    fn of_system(&self, ns: i64) -> i64 {
-        let set: i64 = self.steps.iter().filter(|(at, _)| *at <= ns).map(|(_, by)| by).sum();
-        ns.saturating_sub(self.ahead_ns).saturating_sub(set)
-    }
 }
 
 /// A database being written.

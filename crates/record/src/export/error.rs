@@ -33,6 +33,14 @@ pub enum ExportError {
         /// Why not, and what to do.
         reason: String,
     },
+    /// Another trace of the process cannot be shown with the recording.
+    #[error("{}: {reason}", path.display())]
+    With {
+        /// That trace.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// One of several recordings cannot be written.
     #[error("for {}: {source}", output.display())]
     For {

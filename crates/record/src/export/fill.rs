@@ -18,11 +18,12 @@ use super::names;
 use super::pipe::Inlet;
 use super::report::Exported;
 use super::spans::Spans;
+use super::with::Devices;
 use crate::event::FlowPlace;
 use crate::hook::{CALL_STACK, Hooks};
 use crate::kind::Kind;
 use crate::read::{ArgumentValue, Loss, Recording, Thread, What};
-use crate::tree::{FORWARD_THREAD, Foreign, Item, Placed, SEQUENCE_NUMBER, walk};
+use crate::tree::{FORWARD_THREAD, Item, Placed, SEQUENCE_NUMBER, walk};
 
 /// A trace being written.
 pub(super) struct Fill<'a> {
@@ -66,7 +67,7 @@ impl<'a> Fill<'a> {
         recording: &'a Recording,
         clock: &'a SystemClock,
         hooks: &'a mut Hooks,
-        devices: &[Foreign],
+        launches: HashSet<u64>,
         out: Inlet,
     ) -> Self {
         let facts = recording.facts();
@@ -78,7 +79,7 @@ impl<'a> Fill<'a> {
             chunk: Chunk::default(),
             tracks: 0,
             rows: Default::default(),
-            launches: devices.iter().map(|event| event.correlation).filter(|id| *id != 0).collect(),
+            launches,
             has_devices: recording.threads().iter().any(|thread| thread.device.is_some()),
             spans: Spans::default(),
             report: Exported::default(),
@@ -90,7 +91,7 @@ impl<'a> Fill<'a> {
     }
 
     /// Fills in everything; a thread's slices in the order of their ends.
-    pub fn all(mut self, devices: &[Foreign]) -> Result<Exported, ExportError> {
+    pub fn all(mut self, devices: Option<Devices<'_>>) -> Result<Exported, ExportError> {
         let recording = self.recording;
         for thread in recording.threads() {
             self.thread(thread)?;
@@ -101,10 +102,11 @@ impl<'a> Fill<'a> {
         let [start, end] = [status.start, status.end].map(|ticks| reader.ns(ticks));
         std::mem::take(&mut self.spans)
             .finish([start, end], &mut |span, name, kind, mark| self.span(span, name, kind, mark))?;
-        for event in devices {
-            self.device(event)?;
-        }
         self.push()?;
+        if let Some(mut devices) = devices {
+            devices.pass(PROCESS, self.tracks, &self.out)?;
+            self.report.notes = devices.notes;
+        }
         Ok(self.report)
     }
 
@@ -189,17 +191,17 @@ impl<'a> Fill<'a> {
         self.slice(put.track, [put.placed.start, put.placed.end], name, category, flow, args);
     }
 
-    /// The flow from a launch to its work on a device, if the recording has devices, or was given
-    /// their events.
+    /// The flow from a launch to its work on a device, if the recording has devices, or those of
+    /// another trace are shown.
     fn launch(&mut self, put: &Put<'_>, id: u64) -> Option<Flow> {
         let end = match put.thread.device {
             Some(_) => FlowEnd::In,
-            // Given events name their launches. Of those in the recording, which may be many, it is
+            // Events of another trace name their launches. Of those in the recording, which may be many, it is
             // known that launches are calls of a runtime.
             None if self.launches.remove(&id) || self.has_devices && put.item.kind() == Kind::Runtime => FlowEnd::Out,
             None => return None,
         };
-        (id != 0).then(|| Flow { id: flow_id("launch", [id, 0]), end })
+        (id != 0).then(|| names::launch_flow(id, end))
     }
 
     /// The flow from a forward call to its backward call, by the sequence number that both state.
@@ -221,7 +223,7 @@ impl<'a> Fill<'a> {
         let Some(sequence) = number(&SEQUENCE_NUMBER) else { return Flow::default() };
         let thread = if backward { number(&FORWARD_THREAD).unwrap_or(put.thread.tid) } else { put.thread.tid };
         let end = if backward { FlowEnd::In } else { FlowEnd::Out };
-        Flow { id: flow_id("backward", [thread, sequence]), end }
+        Flow { id: names::flow_id("backward", [thread, sequence]), end }
     }
 
     fn names(&mut self, put: &Put<'_>) -> (StringId, StringId) {
@@ -314,20 +316,6 @@ impl<'a> Fill<'a> {
         if self.chunk.is_full() { self.push() } else { Ok(()) }
     }
 
-    fn device(&mut self, event: &Foreign) -> Result<(), ExportError> {
-        let track = self.row(Row::Device, &event.track);
-        let (name, category) = (self.chunk.strings.intern(&event.name), self.chunk.strings.intern("kernel"));
-        let first = self.chunk.args.key.len() as u32;
-        self.chunk.args.key.push(self.chunk.strings.intern("correlation"));
-        self.chunk.args.value.push(Value::Text(self.chunk.strings.push(&event.correlation.to_string())));
-        let flow = match event.correlation {
-            0 => Flow::default(),
-            id => Flow { id: flow_id("launch", [id, 0]), end: FlowEnd::In },
-        };
-        self.slice(track, event.span, name, category, flow, ArgRange { first, count: 1 });
-        if self.chunk.is_full() { self.push() } else { Ok(()) }
-    }
-
     /// Reports losses of a thread that are not among its events.
     fn lost(&mut self, thread: &str, loss: Loss) -> Result<(), ExportError> {
         let Loss { events: events @ 1.., span: Some(span) } = loss else { return Ok(()) };
@@ -371,11 +359,6 @@ impl<'a> Fill<'a> {
         let gone = || crate::Error::Thread { reason: "the sorter has ended".into() };
         if self.out.hand_on(&mut self.chunk) { Ok(()) } else { Err(gone().into()) }
     }
-}
-
-/// The id of a flow that the program has not numbered itself, apart from those that it has.
-fn flow_id(of: &str, numbers: [u64; 2]) -> u64 {
-    names::hash(of, numbers).max(1)
 }
 
 /// Kinds of [`Row`].

@@ -31,6 +31,7 @@ mod reference;
 mod report;
 mod spans;
 mod system;
+mod with;
 
 #[cfg(test)]
 mod tests;
@@ -41,3 +42,4 @@ pub use format::Format;
 pub use reference::{OnReference, Reference, write_each};
 pub use report::Exported;
 pub use system::OnSystem;
+pub use with::WithTrace;

@@ -1,5 +1,7 @@
-//! The names of arguments in traces, and the representation of values for which a trace has no
+//! The names of arguments in traces, the numbers of flows, and the representation of values for which a trace has no
 //! type.
+
+use probe_sync_formats::chunk::{Flow, FlowEnd};
 
 use crate::hook::{Additions, CALL_STACK, MODULE_PATH};
 use crate::kind::Kind;
@@ -48,8 +50,18 @@ pub(super) fn addresses(all: &[u64]) -> String {
     format!("[{}]", each.join(","))
 }
 
+/// An end of the flow between a launch and its work on a device.
+pub(super) fn launch_flow(id: u64, end: FlowEnd) -> Flow {
+    Flow { id: flow_id("launch", [id, 0]), end }
+}
+
+/// The id of a flow that the program has not numbered itself, apart from those that it has.
+pub(super) fn flow_id(of: &str, numbers: [u64; 2]) -> u64 {
+    hash(of, numbers).max(1)
+}
+
 /// 64-bit hash of some numbers, the same in every run (FNV-1a, then mixed).
-pub(super) fn hash(of: &str, numbers: [u64; 2]) -> u64 {
+fn hash(of: &str, numbers: [u64; 2]) -> u64 {
     let bytes = of.bytes().chain(numbers.into_iter().flat_map(u64::to_le_bytes));
     let folded =
         bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));

@@ -18,6 +18,7 @@ use super::error::ExportError;
 use super::format::Format;
 use super::report::Exported;
 use super::system::{EachHooks, OnSystem};
+use super::with::WithTrace;
 #[cfg(doc)]
 use crate::hook::Hooks;
 use crate::read::Recording;
@@ -100,12 +101,13 @@ impl OnReference<'_> {
 pub fn write_each(
     recordings: &[Recording],
     hooks: &EachHooks<'_>,
+    with: &[WithTrace],
     reference: Option<&Reference>,
     format: Format,
     outputs: &[PathBuf],
 ) -> Result<Vec<Exported>, ExportError> {
     assert_eq!(recordings.len(), outputs.len(), "each recording has its output");
-    let systems = OnSystem::of_each(recordings, hooks, outputs)?;
+    let systems = OnSystem::of_each(recordings, hooks, with, outputs)?;
     let pairs = systems.iter().zip(outputs);
     let Some(reference) = reference else { return pairs.map(|(system, path)| system.write(format, path)).collect() };
     // One alignment has one trace of a rank: where somebody brings several, or they say nothing of

@@ -16,10 +16,10 @@ use super::fill::Fill;
 use super::format::Format;
 use super::pipe::{beside, end, pipe};
 use super::report::Exported;
+use super::with::{Devices, WithTrace};
 use crate::clock::ClockPair;
 use crate::hook::Hooks;
 use crate::read::Recording;
-use crate::tree::Foreign;
 
 /// Creates the hooks of a recording.
 pub(super) type EachHooks<'a> = dyn Fn(&Recording) -> Result<Hooks, crate::Error> + 'a;
@@ -29,7 +29,7 @@ pub(super) type EachHooks<'a> = dyn Fn(&Recording) -> Result<Hooks, crate::Error
 pub struct OnSystem<'a> {
     pub(super) recording: &'a Recording,
     pub(super) clock: SystemClock,
-    devices: Vec<Foreign>,
+    with: Option<WithTrace>,
     /// Hooks whose additions are written; `None`: the standard ones, which have not been needed yet.
     hooks: Mutex<Option<Hooks>>,
     /// Base of times, in formats whose readers show files of several nodes from the start of each,
@@ -59,7 +59,7 @@ impl<'a> OnSystem<'a> {
     fn of(recording: &'a Recording, clock: SystemClock) -> Self {
         let (start, _) = clock.at(recording.status().start);
         let from = start.div_euclid(NS_PER_S).saturating_mul(NS_PER_S);
-        Self { recording, clock, devices: Vec::new(), hooks: Mutex::new(None), from }
+        Self { recording, clock, with: None, hooks: Mutex::new(None), from }
     }
 
     /// Converts several recordings that are shown together, for their outputs: they count from the
@@ -67,13 +67,15 @@ impl<'a> OnSystem<'a> {
     pub(super) fn of_each(
         recordings: &'a [Recording],
         hooks: &EachHooks<'_>,
+        with: &[WithTrace],
         outputs: &[PathBuf],
     ) -> Result<Vec<Self>, ExportError> {
-        let one = |(recording, output): (&'a Recording, &PathBuf)| {
-            let system = recording.on_system().map_err(|error| error.of(output))?;
+        let one = |(at, recording): (usize, &'a Recording)| {
+            let system = recording.on_system().map_err(|error| error.of(&outputs[at]))?;
+            let system = Self { with: with.get(at).cloned(), ..system };
             Ok::<_, ExportError>(system.with_hooks(hooks(recording)?))
         };
-        let mut all: Vec<Self> = recordings.iter().zip(outputs).map(one).collect::<Result<_, _>>()?;
+        let mut all: Vec<Self> = recordings.iter().enumerate().map(one).collect::<Result<_, _>>()?;
         let from = all.iter().map(|system| system.from).min().unwrap_or(0);
         all.iter_mut().for_each(|system| system.from = from);
         Ok(all)
@@ -84,11 +86,9 @@ impl<'a> OnSystem<'a> {
         &self.clock
     }
 
-    /// Adds events of devices, with times on this clock; each is joined by a flow to the scope of
-    /// its correlation id.
-    pub fn with_devices(mut self, events: Vec<Foreign>) -> Self {
-        self.devices.extend(events);
-        self
+    /// Shows the devices of another profiler's trace of the process, too.
+    pub fn with_trace(self, with: WithTrace) -> Self {
+        Self { with: Some(with), ..self }
     }
 
     /// Writes the additions of these hooks instead of those of [`Hooks::with_standard`].
@@ -114,12 +114,17 @@ impl<'a> OnSystem<'a> {
         };
         let mut exported = match format.output() {
             Some(output) => self.write_trace(output, hooks, path)?,
+            None if self.with.is_some() => {
+                return Err(ExportError::Output { path: path.into(), reason: NO_OTHER_TRACE.into() });
+            }
             #[cfg(feature = "rocpd")]
             None => database::write(self.recording, &self.clock, hooks, path)?,
             #[cfg(not(feature = "rocpd"))]
             None => return Err(ExportError::Output { path: path.into(), reason: super::format::NO_DATABASES.into() }),
         };
+        let others = std::mem::take(&mut exported.notes);
         exported.notes = self.notes(&exported);
+        exported.notes.extend(others);
         exported.notes.extend(hooks.notes());
         Ok(exported)
     }
@@ -149,12 +154,14 @@ impl<'a> OnSystem<'a> {
     /// Returns all events in a sorter, with counts by sort.
     fn sorted(&self, hooks: &mut Hooks) -> Result<(Sorter, Exported), ExportError> {
         let (inlet, outlet) = pipe();
+        let mut devices = self.with.as_ref().map(|with| Devices::of(with, self.recording, &self.clock)).transpose()?;
+        let launches = devices.as_mut().map(|devices| std::mem::take(&mut devices.launches)).unwrap_or_default();
         std::thread::scope(|scope| {
             let sorting = beside(scope, move || {
                 let mut sorter = Sorter::of_ends();
                 outlet.each(|chunk| sorter.push(chunk, |_, _| true)).map(|()| sorter)
             })?;
-            let filled = Fill::new(self.recording, &self.clock, hooks, &self.devices, inlet).all(&self.devices);
+            let filled = Fill::new(self.recording, &self.clock, hooks, launches, inlet).all(devices);
             let sorter = end(sorting)?;
             Ok((sorter, filled?))
         })
@@ -193,3 +200,4 @@ impl<'a> OnSystem<'a> {
 }
 
 const NS_PER_S: i64 = 1_000_000_000;
+const NO_OTHER_TRACE: &str = "a database holds no other trace's events; choose another format";

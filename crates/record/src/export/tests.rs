@@ -5,10 +5,9 @@ use std::path::Path;
 use probe_sync_alignment::{AlignSettings, Request, align, calibrate};
 use probe_sync_time::SkewedClock;
 
-use super::{Exported, Format, Reference, write_each};
+use super::{ExportError, Exported, Format, Reference, WithTrace, write_each};
 use crate::hook::{Hooks, Metadata, stack};
 use crate::read::ArgumentValue;
-use crate::tree::Foreign;
 use crate::{
     Builder, Kind, Policy, Reach, Recorder, Recording, Session, Value, correlate, counter, flow, instant, memory,
     scope, span,
@@ -201,25 +200,89 @@ fn what_was_lost_is_counted_and_stands_in_the_trace() {
     assert!(count(&bytes, &format!("{} events lost", exported.lost)) > 0, "{exported:?}");
 }
 
+/// A Kineto trace by another profiler: a kernel each of the ids, from `at` ns on, and an operator on a
+/// thread of process `pid`.
+fn other_trace(folder: &Path, pid: u32, at: i64, ids: &[u64]) -> std::path::PathBuf {
+    let us = |ns: i64| format!("{}.{:03}", ns / 1000, ns % 1000);
+    let operator = format!(
+        r#"{{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":{pid},"tid":{pid},"ts":{},"dur":1,"args":{{"External id":99}}}}"#,
+        us(at)
+    );
+    let kernel = |(place, id): (usize, &u64)| {
+        let ts = us(at + 1000 * place as i64);
+        format!(
+            r#"{{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":{ts},"dur":0.5,"args":{{"device":0,"stream":7,"External id":{id}}}}}"#
+        )
+    };
+    let own_span = format!(
+        r#"{{"ph":"X","cat":"Trace","name":"PyTorch Profiler (0)","pid":"Spans","tid":"PyTorch Profiler","ts":{},"dur":2}}"#,
+        us(at)
+    );
+    let events: Vec<String> = [operator, own_span].into_iter().chain(ids.iter().enumerate().map(kernel)).collect();
+    let path = folder.join("other.pt.trace.json");
+    std::fs::write(&path, format!("{{\"traceEvents\":[{}]}}", events.join(","))).expect("writable");
+    path
+}
+
 #[test]
-fn devices_are_joined_to_their_launches() {
+fn devices_of_another_trace_are_joined_to_their_launches() {
     let recording = recording();
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let system = recording.on_system().expect("pairs");
-    let (at, _) = system.clock().at(recording.status().end);
-    let kernel =
-        |correlation| Foreign { track: "GPU 0".into(), name: "kernel".into(), span: [at, at + 500], correlation };
-    let path = folder.path().join("devices.json");
-    system.with_devices(vec![kernel(99), kernel(5000)]).write(Format::ChromeJson, &path).expect("written");
-    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(path).expect("there")).expect("JSON");
-    let ends = |phase: &str| {
-        let events = json["traceEvents"].as_array().expect("events").iter();
-        events.filter(|event| event["ph"] == phase).map(|event| event["id"].clone()).collect::<Vec<_>>()
+    let at = recording.on_system().expect("pairs").clock().at(recording.status().end).0 - 5000;
+    let write = |path: &Path, ids: Option<&str>, format: Format| {
+        let with = WithTrace { path: path.into(), ids: ids.map(str::to_owned) };
+        let output = folder.path().join(format!("devices{}", format.endings()[0]));
+        let exported = recording.on_system().expect("pairs").with_trace(with).write(format, &output)?;
+        Ok::<_, ExportError>((exported, std::fs::read(output).expect("there")))
     };
-    let (begun, ended) = (ends("s"), ends("f"));
-    // The flow of the program, and that of the launch; the other kernel's has no beginning.
-    assert_eq!((begun.len(), ended.len()), (2, 3));
-    assert!(begun.iter().all(|id| ended.contains(id)));
+    let path = other_trace(folder.path(), std::process::id(), at, &[99, 5000]);
+    for (ids, flows) in [(Some("External id"), (2, 3)), (None, (1, 1)), (Some("correlation"), (1, 1))] {
+        let (exported, bytes) = write(&path, ids, Format::ChromeJson).expect("written");
+        let json: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+        let events = json["traceEvents"].as_array().expect("events");
+        let ends = |phase: &str| {
+            let ends = events.iter().filter(|event| event["ph"] == phase);
+            ends.map(|event| event["id"].clone()).collect::<Vec<_>>()
+        };
+        // The flow of the program, and that of the launch; the other kernel's has no beginning.
+        let (begun, ended) = (ends("s"), ends("f"));
+        assert_eq!((begun.len(), ended.len()), flows, "{ids:?}");
+        assert!(begun.iter().all(|id| ended.contains(id)));
+        let kernels: Vec<_> = events.iter().filter(|event| event["name"] == "gemm").collect();
+        assert_eq!(kernels.len(), 2);
+        assert_eq!(kernels[0]["args"]["stream"], 7);
+        assert_eq!(events.iter().filter(|event| event["name"] == "aten::mm").count(), 0, "only devices");
+        let note = format!("2 events on 2 tracks of devices are from {}", path.display());
+        assert!(exported.notes.contains(&note), "{:?}", exported.notes);
+    }
+    let refused = |path: &Path, format: Format| write(path, None, format).expect_err("refused").to_string();
+    let other = std::process::id() + 1;
+    let text = refused(&other_trace(folder.path(), other, at, &[1]), Format::ChromeJson);
+    assert!(text.contains(&format!("of process {other}, and the recording of process")), "{text}");
+    let text = refused(&other_trace(folder.path(), std::process::id(), at, &[]), Format::ChromeJson);
+    assert!(text.contains("no events of devices"), "{text}");
+    let text = refused(&other_trace(folder.path(), std::process::id(), at + 3_600_000_000_000, &[1]), Format::Kineto);
+    assert!(text.contains("none of its events lies within the time of the recording"), "{text}");
+    #[cfg(feature = "rocpd")]
+    assert!(refused(&path, Format::Rocpd).contains("choose another format"));
+}
+
+#[cfg(feature = "rocpd")]
+#[test]
+fn devices_of_a_database_are_on_the_boot_clock_of_the_recording() {
+    let recording = recording();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [database, both] = ["own.db", "both.json"].map(|name| folder.path().join(name));
+    let system = recording.on_system().expect("pairs");
+    system.write(Format::Rocpd, &database).expect("written");
+    // Our own database has no devices, and its times are those of the recording.
+    let boot = super::clock::BootClock::of(system.clock(), recording.facts().system_ahead_of_boot_ns.expect("known"));
+    let at = system.clock().at(recording.status().start).0;
+    assert_eq!(boot.to_system(i128::from(boot.of_system(at)) * 1000), i128::from(at) * 1000);
+    let with = WithTrace { path: database, ids: None };
+    let text = system.with_trace(with).write(Format::ChromeJson, &both).expect_err("refused").to_string();
+    assert!(text.contains("no events of devices"), "{text}");
+    assert!(!both.exists());
 }
 
 /// Offsets of these nodes around a time: each is ahead by 2.5 ms more than the one before, and
@@ -272,9 +335,9 @@ fn at_once_and_later_by_align_are_the_same_bytes() {
             ["a", "b"].map(|name| folder.join(format!("{name}{ending}"))).to_vec()
         };
         let [own, later, at_once] = ["own", "later", "once"].map(each);
-        write_each(&recordings, &standard, None, format, &own).expect("written");
+        write_each(&recordings, &standard, &[], None, format, &own).expect("written");
         aligned(&own, &together.nodes, later[0].parent().expect("its folder"));
-        let exported = write_each(&recordings, &standard, Some(&together), format, &at_once).expect("written");
+        let exported = write_each(&recordings, &standard, &[], Some(&together), format, &at_once).expect("written");
         for (at, path) in at_once.iter().enumerate() {
             assert!(bytes(&later[at]) == bytes(path), "{format:?} {at}");
             assert_eq!((&exported[at].path, exported[at].bytes), (path, bytes(path).len() as u64));
@@ -282,7 +345,7 @@ fn at_once_and_later_by_align_are_the_same_bytes() {
         // Two of one rank are no two traces of one alignment.
         let twice = [recording_of(3), recording_of(3)];
         let nodes = Reference { nodes: vec![1, 1], ..reference.clone() };
-        assert!(write_each(&twice, &standard, Some(&nodes), format, &each("twice")).is_ok(), "{format:?}");
+        assert!(write_each(&twice, &standard, &[], Some(&nodes), format, &each("twice")).is_ok(), "{format:?}");
     }
     // In a format that align does not know, too.
     let path = folder.join("once.pftrace");

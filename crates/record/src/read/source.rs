@@ -106,13 +106,14 @@ impl Source {
 /// to comes after them.
 ///
 /// Losses of a thread are counted in its slot until its next chunk reports them. Counts are read
-/// before the chunks, so that losses reported meanwhile, in a chunk that is not copied, are not
-/// missed: 5 events are lost, the slot says 5, the chunks are copied, the thread gets a chunk and
-/// reports 5 there, and its slot says 0. The reader of the copy counts those that are in both once.
+/// first, and then which chunks have been assigned, so that losses reported meanwhile, in a chunk
+/// that is left out, are not missed: 5 events are lost, the slot says 5, the chunks are copied, the
+/// thread gets a chunk and reports 5 there, and its slot says 0. The reader of the copy counts those
+/// that are in both once.
 fn copy(layout: &Layout, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
-    let sequences = read((header::SEQUENCE * WORD) as u64, 1)?[0];
     let slots: Vec<usize> = (0..layout.slots).map(|index| layout.slot_at(index)).collect();
     let losses: Vec<[u64; LOSSES.end]> = slots.iter().map(|at| losses_of(*at, &read)).collect::<Result<_, _>>()?;
+    let sequences = read((header::SEQUENCE * WORD) as u64, 1)?[0];
     let mut words = vec![0; layout.bytes() / WORD];
     for at in (0..layout.chunks).map(|number| layout.chunk_at(number)) {
         let generation = read(at as u64, 1)?[0];
@@ -198,25 +199,38 @@ const SLOT_ATTEMPTS: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use super::*;
+    use crate::layout::chunk;
 
     #[test]
-    fn losses_that_are_told_while_chunks_are_copied_are_not_missed() {
+    fn losses_that_a_thread_tells_while_it_is_copied_are_not_missed() {
         let layout = Layout { chunk_bytes: 4096, chunks: 1, pairs: 1, definition_bytes: 4096, slots: 1 };
-        let (slot, chunk) = (layout.slot_at(0) / WORD, layout.chunk_at(0));
-        let memory = RefCell::new(vec![0; layout.bytes() / WORD]);
-        memory.borrow_mut()[slot..][..6].copy_from_slice(&[3, 77, 0, 5, 100, 200]);
-        let read = |at: u64, count: usize| {
-            let words = memory.borrow()[at as usize / WORD..][..count].to_vec();
-            // When its chunk has been looked at, the thread gets it and tells of its losses there.
-            if at as usize == chunk {
-                memory.borrow_mut()[slot + slot::LOST..][..3].fill(0);
-            }
-            Ok(words)
-        };
-        let copied = copy(&layout, read).expect("memory");
-        assert_eq!(copied[slot..][..6], [3, 77, 0, 5, 100, 200]);
+        let (slot, chunk) = (layout.slot_at(0) / WORD, layout.chunk_at(0) / WORD);
+        let (mut told_in_the_slot, mut told_in_the_chunk) = (0, 0);
+        for moment in 0..20 {
+            let memory = RefCell::new(vec![0; layout.bytes() / WORD]);
+            memory.borrow_mut()[slot..][..6].copy_from_slice(&[3, 77, 0, 5, 100, 200]);
+            let reads = Cell::new(0);
+            let read = |at: u64, count: usize| {
+                // Before this one the thread gets its chunk, and tells of its losses there.
+                if reads.replace(reads.get() + 1) == moment {
+                    let mut memory = memory.borrow_mut();
+                    memory[slot + slot::LOST..][..3].fill(0);
+                    (memory[chunk + chunk::GENERATION], memory[chunk + chunk::SEQUENCE]) = (2, 0);
+                    memory[header::SEQUENCE] = 1;
+                }
+                Ok(memory.borrow()[at as usize / WORD..][..count].to_vec())
+            };
+            let copied = copy(&layout, read).expect("memory");
+            let in_the_slot = copied[slot..][..6] == [3, 77, 0, 5, 100, 200];
+            let is_there = copied[chunk + chunk::GENERATION] == 2;
+            let in_the_chunk = is_there && copied[chunk + chunk::SEQUENCE] < copied[header::SEQUENCE];
+            assert!(in_the_slot || in_the_chunk, "told before read {moment}");
+            told_in_the_slot += u32::from(in_the_slot);
+            told_in_the_chunk += u32::from(in_the_chunk);
+        }
+        assert!(told_in_the_slot > 0 && told_in_the_chunk > 0);
     }
 }

@@ -190,6 +190,14 @@ impl Builder {
         Self(Settings { paused: true, window_ns: Some([from_ns, to_ns]), ..self.0 })
     }
 
+    /// Sets where the session is started, for messages and [`Facts::started_at`], if that is not the
+    /// caller of [`Builder::start`].
+    ///
+    /// [`Facts::started_at`]: crate::Facts::started_at
+    pub fn started_at(self, place: impl Into<String>) -> Self {
+        Self(Settings { started_at: place.into(), ..self.0 })
+    }
+
     /// Lays this virtual clock over the system clock to which the recording is tied: for tests
     /// whose nodes are processes of one machine. The recording states it (`Facts::virtual_clock`).
     pub fn virtual_clock(self, clock: SkewedClock) -> Self {
@@ -202,9 +210,12 @@ impl Builder {
     /// # Errors
     /// Errors of [`Builder::start`].
     #[track_caller]
-    pub fn prepare(self) -> Result<Prepared, Error> {
+    pub fn prepare(mut self) -> Result<Prepared, Error> {
         self.check()?;
-        Prepared::of(self.0, Location::caller())
+        if self.0.started_at.is_empty() {
+            self.0.started_at = Location::caller().to_string();
+        }
+        Prepared::of(self.0)
     }
 
     /// Starts recording.

@@ -15,8 +15,9 @@ impl Builder {
     /// Sets one setting from its text: `reach` (process, thread), `policy` (drop_newest, flight,
     /// stream), `bytes` (64MiB), `every` (200ms, how often a stream appends), `spill` (a path),
     /// `kinds` (user,collective), `one_in`, `longer_than`, `clock` (best, tsc, monotonic_raw),
-    /// `pair_period`, `threads`, `keep`, `rank`, and with true or false `details`, `shapes`,
-    /// `stacks`, `modules`, `flops`, `memory`, `count_omitted`, `paused`.
+    /// `pair_period`, `threads`, `keep`, `rank`, `devices` (cupti), `control` (a folder), and with
+    /// true or false `details`, `shapes`, `stacks`, `modules`, `flops`, `memory`, `count_omitted`,
+    /// `paused`, `on_demand`.
     ///
     /// # Errors
     /// [`Error::Setting`] names the setting and its valid values.
@@ -79,9 +80,25 @@ impl Builder {
             "memory" => self.memory(yes()?),
             "count_omitted" => self.count_omitted(yes()?),
             "rank" => self.rank(number()?),
-            // `paused`, the last of them.
-            _ => self.paused_if(yes()?),
+            "devices" => self.with_devices(value).map_err(refused)?,
+            "paused" => self.paused_if(yes()?),
+            "control" if value.is_empty() => return Err(refused("the folder name is missing".into())),
+            "control" => self.control(value),
+            // `on_demand`, the last of them.
+            _ if yes()? => self.on_demand(),
+            _ => self,
         })
+    }
+
+    /// Adds a backend of devices by its name.
+    fn with_devices(self, name: &str) -> Result<Self, String> {
+        match name {
+            #[cfg(feature = "cupti")]
+            "cupti" => Ok(self.backend(crate::backend::Cupti::new())),
+            #[cfg(not(feature = "cupti"))]
+            "cupti" => Err("this library was built without the feature cupti".into()),
+            _ => Err(format!("`{name}` is not one of cupti")),
+        }
     }
 }
 
@@ -118,7 +135,7 @@ fn bytes(text: &str) -> Result<usize, String> {
     })
 }
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 24] = [
     "reach",
     "policy",
     "bytes",
@@ -139,7 +156,10 @@ const KEYS: [&str; 21] = [
     "memory",
     "count_omitted",
     "rank",
+    "devices",
     "paused",
+    "control",
+    "on_demand",
 ];
 
 const UNITS_OF_TIME: [(&str, f64); 5] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0)];
@@ -199,7 +219,16 @@ mod tests {
             ("memory", "false", "kinds: Kinds(191)"),
             ("count_omitted", "true", "counts_omitted: true"),
             ("rank", "3", "rank: Some(3)"),
+            #[cfg(feature = "cupti")]
+            ("devices", "cupti", "backends: [Backend]"),
+            #[cfg(not(feature = "cupti"))]
+            ("devices", "cupti", "devices: this library was built without the feature cupti"),
+            ("devices", "tpu", "devices: `tpu` is not one of cupti"),
             ("paused", "true", "paused: true"),
+            ("control", "sockets", "control: Some(\"sockets\")"),
+            ("control", "", "control: the folder name is missing"),
+            ("on_demand", "true", "on_demand: true"),
+            ("on_demand", "false", "on_demand: false"),
             ("window", "1s", "`window` is not a setting; the settings are reach, policy"),
             ("reach", "cluster", "reach: `cluster` is not one of process, thread"),
             ("policy", "ring", "policy: `ring` is not one of drop_newest"),

@@ -153,7 +153,7 @@ impl Live {
             return refuse("start", &already_agreed(appointment.asked_ns));
         }
         if self.is_recording() {
-            return Err(Error::AlreadyRecording { place: self.core.place.to_string() });
+            return Err(Error::AlreadyRecording { place: self.core.place.clone() });
         }
         drop(agenda);
         self.set_recording(true)
@@ -199,7 +199,7 @@ impl Live {
             return refuse("window", &already_agreed(appointment.asked_ns));
         }
         if self.is_recording() {
-            return Err(Error::AlreadyRecording { place: self.core.place.to_string() });
+            return Err(Error::AlreadyRecording { place: self.core.place.clone() });
         }
         agenda.appointment = Some(Appointment::agreed(asked_ns, now));
         drop(agenda);

@@ -4,7 +4,6 @@
 //! Impossible settings are rejected here, before recording starts.
 
 use std::io::Write as _;
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,7 +41,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn of(settings: Settings, place: &'static Location<'static>) -> Result<Self, Error> {
+    pub(super) fn of(settings: Settings) -> Result<Self, Error> {
         let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
         // Before memory is taken and a file made.
         registry_admits(registry, &settings)?;
@@ -64,8 +63,8 @@ impl Prepared {
             kept: false,
             owner: std::process::id(),
         };
-        let core = Arc::new(core_of(&settings, place, region, layout, ticks)?);
-        let facts = facts_of(&settings, place, ticks, reason);
+        let core = Arc::new(core_of(&settings, region, layout, ticks)?);
+        let facts = facts_of(&settings, ticks, reason);
         write_header(&core, &facts, ticks, &settings)?;
         let live = Arc::new(Live::of(Arc::clone(&core), ticks, &settings, backends));
         let folder = settings.control_folder();
@@ -172,11 +171,11 @@ fn registry_admits(registry: &Registry, settings: &Settings) -> Result<(), Error
 fn admit(sessions: &[Arc<Core>], settings: &Settings) -> Result<(), Error> {
     let of_process = sessions.iter().find(|core| core.reach == Reach::Process);
     if let (Reach::Process, Some(core)) = (settings.reach, of_process) {
-        return Err(Error::AlreadyRecording { place: core.place.to_string() });
+        return Err(Error::AlreadyRecording { place: core.place.clone() });
     }
     match sessions.first() {
         Some(first) if sessions.len() >= LANES => {
-            Err(Error::TooManySessions { open: sessions.len(), place: first.place.to_string() })
+            Err(Error::TooManySessions { open: sessions.len(), place: first.place.clone() })
         }
         _ => Ok(()),
     }
@@ -212,20 +211,14 @@ fn name_of(ticks: Ticks) -> &'static str {
     }
 }
 
-fn core_of(
-    settings: &Settings,
-    place: &'static Location<'static>,
-    region: Region,
-    layout: Layout,
-    ticks: Ticks,
-) -> Result<Core, Error> {
+fn core_of(settings: &Settings, region: Region, layout: Layout, ticks: Ticks) -> Result<Core, Error> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let stream = stream_of(&region, settings.policy)?.map(Lock::new);
     Ok(Core {
         number: NUMBER.fetch_add(1, Ordering::Relaxed),
         reach: settings.reach,
         members: Lock::default(),
-        place,
+        place: settings.started_at.clone(),
         pool: Pool::new(layout),
         region,
         layout,
@@ -260,7 +253,7 @@ fn in_ticks(ticks: Ticks, span: Duration) -> u64 {
     (span.as_nanos() as f64 * rate) as u64
 }
 
-fn facts_of(settings: &Settings, place: &Location<'_>, ticks: Ticks, clock_reason: String) -> Facts {
+fn facts_of(settings: &Settings, ticks: Ticks, clock_reason: String) -> Facts {
     let own = Facts::of_process();
     let virtual_clock = Some(&settings.virtual_clock).filter(|clock| !clock.is_identity()).cloned();
     Facts {
@@ -276,7 +269,7 @@ fn facts_of(settings: &Settings, place: &Location<'_>, ticks: Ticks, clock_reaso
         counts_omitted: settings.counts_omitted,
         details: Some(settings.details.names().map(str::to_owned).collect()),
         longer_than_ns: u64::try_from(settings.longer_than.as_nanos()).unwrap_or(u64::MAX),
-        started_at: place.to_string(),
+        started_at: settings.started_at.clone(),
         ..own
     }
 }

@@ -84,6 +84,8 @@ pub(super) struct Settings {
     /// Start and end, ns of the reference.
     pub window_ns: Option<[i64; 2]>,
     pub virtual_clock: SkewedClock,
+    /// Where the program starts it, for messages; empty if not set.
+    pub started_at: String,
 }
 
 impl Settings {
@@ -127,6 +129,7 @@ impl Default for Settings {
             reference: None,
             window_ns: None,
             virtual_clock: SkewedClock::default(),
+            started_at: String::new(),
         }
     }
 }

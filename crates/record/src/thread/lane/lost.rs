@@ -108,8 +108,9 @@ impl Lane {
         }
         self.commit(place.wrapping_add(LOSS_WORDS));
         self.core().header(header::LOST_TOLD).fetch_add(lost, Ordering::Relaxed);
+        // Who reads 0 here finds the chunk that tells of them.
         for at in [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST] {
-            self.store(slot, at, 0);
+            self.word(slot, at).store(0, Ordering::Release);
         }
     }
 
