@@ -6,13 +6,12 @@
 //! from its own session start get one base for all nodes.
 
 use std::collections::VecDeque;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
 use probe_sync_files::NewFolders;
 use probe_sync_formats::model::{ClockPair, PS_PER_NS, Picoseconds, TraceFacts};
-use probe_sync_formats::{RewriteOptions, RewriteStats, refuse_other_ending, workers};
+use probe_sync_formats::{RewriteOptions, RewriteStats, refuse_other_ending, side_by_side, workers};
 
 use crate::calibrated::{Calibrated, CalibratedTrace};
 use crate::clocks::is_of_profilers;
@@ -163,10 +162,7 @@ impl<'a> Iterator for Aligning<'a> {
             let batch = self.next..self.outputs.len().min(self.next + workers());
             self.next = batch.end;
             let this = &*self;
-            let done = std::thread::scope(|scope| {
-                let writers: Vec<_> = batch.map(|trace| scope.spawn(move || this.write(trace))).collect();
-                writers.into_iter().map(|writer| writer.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-            });
+            let done = side_by_side(batch.len(), |place| this.write(batch.start + place));
             self.take(done);
         }
         self.done.pop_front()

@@ -65,6 +65,7 @@ pub(crate) struct Counting<'a> {
     most: Picoseconds,
     /// Every `stride`-th correction, for the median.
     kept: Vec<Picoseconds>,
+    /// A power of two.
     stride: u64,
 }
 
@@ -95,7 +96,8 @@ impl<'a> Counting<'a> {
             let correction = mapped.time_ps - time;
             self.least = self.least.min(correction);
             self.most = self.most.max(correction);
-            if self.stats.times.is_multiple_of(self.stride) {
+            // A multiple of the stride, without the division, which is slow.
+            if self.stats.times & (self.stride - 1) == 0 {
                 self.keep(correction);
             }
         }

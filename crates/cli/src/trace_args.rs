@@ -1,6 +1,7 @@
 //! Flags of the commands that read traces: `align`, `merge`, `convert`, `check` and `stragglers`,
 //! and the flags that `query` shares with them.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{ArgAction, ArgGroup, Args};
@@ -64,6 +65,9 @@ pub struct TraceArgs {
     /// Skip traces that cannot be read, and list them; otherwise one bad file is an error
     #[arg(long)]
     pub skip_bad: bool,
+    /// Maximum number of worker threads [default: the number of available processors]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
     #[command(flatten)]
     pub cpu_clock: CpuClockArgs,
 }

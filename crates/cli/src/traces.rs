@@ -189,6 +189,9 @@ pub(crate) fn tell(calibrated: &Calibrated) {
 }
 
 pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request> {
+    if let Some(jobs) = arguments.jobs {
+        probe_sync_formats::limit_workers(jobs);
+    }
     let traces = arguments.named();
     if traces.is_empty() && arguments.run_dir.is_none() {
         return Err(anyhow::anyhow!(NO_TRACES).context(Usage));

@@ -30,7 +30,7 @@ pub trait Stages {
 pub fn in_order<S: Stages>(mut stages: S, work: impl Fn(S::Given) -> S::Made + Sync) -> Result<(), S::Error> {
     std::thread::scope(|scope| {
         // Dropped before the scope ends, whatever happens: then the workers end, too.
-        let workers: Vec<Worker<S>> = (0..workers()).map(|_| Worker::start(scope, &work)).collect();
+        let workers: Vec<Worker<S>> = (0..workers().min(WORKERS_MAX)).map(|_| Worker::start(scope, &work)).collect();
         let (mut given, mut taken) = (0, 0);
         let ended = loop {
             if given - taken == workers.len() * AHEAD {
@@ -80,6 +80,8 @@ impl<S: Stages> Worker<S> {
     }
 }
 
+/// Workers at most: one thread cuts and takes their parts, and memory stays limited.
+const WORKERS_MAX: usize = 16;
 /// Parts per worker that are read and whose results are not taken yet.
 const AHEAD: usize = 2;
 

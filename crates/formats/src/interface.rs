@@ -108,8 +108,8 @@ pub struct ChunkOptions {
     pub host: String,
     /// Rank in the job, if known.
     pub rank: Option<u32>,
-    /// True to read arguments.
-    pub args: bool,
+    /// Arguments to read.
+    pub args: WantedArgs,
     /// True if rows of devices are queues; otherwise they are the streams to which the program
     /// submitted work. Ignored by formats that know only one of the two.
     pub group_by_queue: bool,
@@ -120,6 +120,34 @@ pub struct ChunkOptions {
     /// Origin of the times in the file ([`TraceFacts::base_ns`]). If `None`, the reader looks for it
     /// in the file before it reads the events.
     pub base_ns: Option<i64>,
+}
+
+/// Arguments of events that a reader is asked for.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum WantedArgs {
+    /// No arguments.
+    #[default]
+    None,
+    /// All arguments.
+    All,
+    /// Those with these names; a reader may return others as well.
+    Named(&'static [&'static str]),
+}
+
+impl WantedArgs {
+    /// Returns true if any are wanted.
+    pub fn any(self) -> bool {
+        self != WantedArgs::None
+    }
+
+    /// Returns true if an argument with this name is wanted.
+    pub fn takes(self, name: &[u8]) -> bool {
+        match self {
+            WantedArgs::None => false,
+            WantedArgs::All => true,
+            WantedArgs::Named(names) => names.iter().any(|wanted| wanted.as_bytes() == name),
+        }
+    }
 }
 
 /// Numbering of devices.

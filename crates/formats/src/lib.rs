@@ -44,7 +44,7 @@ pub use error::Error;
 pub use in_order::{Stages, in_order};
 pub use interface::{
     AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
-    MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
+    MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat, WantedArgs,
 };
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};
@@ -53,7 +53,7 @@ pub use kineto::quarter_before_ns;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]
 pub use rocpd::Rocpd;
-pub use workers::workers;
+pub use workers::{limit_workers, side_by_side, with_workers, workers};
 pub use xspace::XSpace;
 #[doc(hidden)]
 pub use xspace::fields as xspace_fields;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`, which produces the figures of `bench/LOG.md` on this machine.
 //!
 //! It builds the programs in release mode and starts them, or the scripts of `bench` that measure
-//! and judge: `accuracy.py` simulates, `scale` measures rounds from 2 ranks to hosts in namespaces,
+//! and judge: `accuracy.py` simulates, `traces.py` times whole commands beside `cat`, `scale` measures rounds from 2 ranks to hosts in namespaces,
 //! `faults` injects every fault over every transport. Times are not judged: machines differ, and
 //! only times of one run are comparable.
 
@@ -32,6 +32,11 @@ pub struct Settings {
     /// clients of every listener cost (needs root)
     #[arg(long, conflicts_with = "accuracy", group = "with_files")]
     faults: bool,
+    /// Instead: align, merge, check and stragglers on traces of 200 MiB per rank, each beside `cat`
+    /// of the same bytes (or gzip), and scripts with orjson and upb; writes the ratios into
+    /// bench/traces.json
+    #[arg(long, conflicts_with_all = ["accuracy", "with_files"])]
+    traces: bool,
     /// With --scale: few rounds of few sizes, to see that it works
     #[arg(long, requires = "scale")]
     short: bool,
@@ -45,9 +50,13 @@ pub struct Settings {
 /// # Errors
 /// Names what failed, after all has run.
 pub fn bench(root: &Path, settings: Settings) -> Result<()> {
-    let Settings { accuracy, seeds, scale, faults, short, out } = settings;
+    let Settings { accuracy, seeds, scale, faults, traces, short, out } = settings;
     if accuracy {
         return steps::call(root, "bench/accuracy.py", &["--seeds", &seeds.to_string()]);
+    }
+    if traces {
+        let program = steps::build(root, "release", &["--package", "probe-sync-cli"])?.join("probe_sync");
+        return steps::call(root, "bench/traces.py", &[&program.to_string_lossy(), "--peers", "--write"]);
     }
     let tools = setup::setup(root, if scale || faults { Wanted::Mpi } else { Wanted::Everything })?;
     let out = std::path::absolute(out.unwrap_or_else(|| if scale { "target/scale" } else { "target/faults" }.into()))?;

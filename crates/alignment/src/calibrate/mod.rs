@@ -255,9 +255,9 @@ impl Clocks {
 fn lacks_pairs(trace: &NodeTrace, node: u32, run: &Path) -> String {
     let host = trace.facts.identity.hostname.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
     format!(
-        "{}: its times are on CLOCK_BOOTTIME, but {} has no pairs for node {node}{host}. A run with --tracer-clock boottime writes \
-        them on each node's own host: copy node{node}.snapshot_pairs.jsonl from there, or use a folder that all hosts share; if the \
-        run took none, relate the nodes with --from-collectives alone",
+        "{}: its times are on CLOCK_BOOTTIME, but {} has no pairs for node {node}{host}. A run with --tracer-clock boottime \
+        collects them when it ends. If it failed or lost that node's rank, copy node{node}.snapshot_pairs.jsonl from snapshots/ of its \
+        directory on the node's own host; if the run took none, relate the nodes with --from-collectives alone",
         trace.path.display(),
         run.join("snapshots").display()
     )

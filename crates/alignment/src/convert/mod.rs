@@ -22,7 +22,7 @@ use crate::Error;
 use probe_sync_estimate::series::TimeMap;
 use probe_sync_files::{AtomicFile, NewFolders};
 use probe_sync_formats::chunk::{Chunk, Sorter};
-use probe_sync_formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _, workers};
+use probe_sync_formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _, WantedArgs, with_workers, workers};
 #[cfg(feature = "otf2")]
 use probe_sync_writers::with_path;
 use probe_sync_writers::{Machine, Meta, OutputFormat, TraceFile};
@@ -119,7 +119,8 @@ impl ConvertSettings {
     /// Returns the options common to all readers.
     fn wanted(&self) -> ChunkOptions {
         let Self { without_args, group_by_queue, agent_index, .. } = *self;
-        ChunkOptions { args: !without_args, group_by_queue, agent_index, ..ChunkOptions::default() }
+        let args = if without_args { WantedArgs::None } else { WantedArgs::All };
+        ChunkOptions { args, group_by_queue, agent_index, ..ChunkOptions::default() }
     }
 }
 
@@ -248,16 +249,17 @@ pub(crate) fn write_all(
     };
     let mut report = ConvertReport { traces: Vec::new(), outputs: Vec::new(), window_ns, collective_flows: None };
     let mut tracks = 0;
-    let reads = Reads { calibrated, settings, window_ns };
+    let reads = &Reads { calibrated, settings, window_ns };
     std::thread::scope(|scope| -> Result<(), Error> {
         // Parts of collectives are marked in the order of the traces.
-        let ahead = if settings.collective_flows { 0 } else { workers() };
+        let ahead = if settings.collective_flows { 0 } else { workers().min(AHEAD_MAX) };
+        let share = workers() / groups.len().clamp(1, workers());
         let (mut to_read, mut reading) = (groups.iter(), VecDeque::new());
         for group in &groups {
             while reading.len() < ahead
                 && let Some(next) = to_read.next()
             {
-                reading.push_back(scope.spawn(|| reads.group(next, None)));
+                reading.push_back(scope.spawn(move || with_workers(share, || reads.group(next, None))));
             }
             let read = match reading.pop_front() {
                 Some(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
@@ -283,6 +285,9 @@ pub(crate) fn write_all(
     report.collective_flows = settings.collective_flows.then(|| joined.finish());
     Ok(report)
 }
+
+/// Groups that are read ahead; each keeps some 50 MB until it is written.
+const AHEAD_MAX: usize = 4;
 
 /// Writes the additional track, after the tracks of all traces.
 fn write_beside(beside: &Beside<'_>, tracks: u32, writers: &mut [OpenOutput]) -> Result<(), Error> {

@@ -6,15 +6,14 @@
 //! correlation number (Kineto) or are the two ends of a flow (databases).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ScopedJoinHandle;
+
+use foldhash::fast::RandomState;
 
 use crate::Error;
 use probe_sync_alignment::{CalibratedTrace, StepNames};
 use probe_sync_formats::chunk::{Chunk, FlowEnd, Value};
 use probe_sync_formats::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, TraceFacts, nearest_ns};
-use probe_sync_formats::{ChunkOptions, workers};
+use probe_sync_formats::{ChunkOptions, WantedArgs, side_by_side};
 
 /// Number → first start and last end on the reference clock, ns.
 pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;
@@ -25,7 +24,7 @@ pub(crate) struct Context {
     /// Start, end and number of each step, in order of start.
     pub(crate) steps: Vec<(i64, i64, i64)>,
     /// Launch times of what begins on a device at a time, ns.
-    launches: HashMap<i64, i64>,
+    launches: HashMap<i64, i64, RandomState>,
     /// Launches that were not kept.
     pub(crate) launches_left_out: u64,
     pub(crate) before_launch: BeforeLaunch,
@@ -38,23 +37,7 @@ impl Context {
     /// # Errors
     /// A trace cannot be read.
     pub(crate) fn read_all(traces: &[&CalibratedTrace], steps: &StepNames) -> Result<Vec<Self>, Error> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut done = Vec::new();
-            while let place = next.fetch_add(1, Ordering::Relaxed)
-                && let Some(of) = traces.get(place)
-            {
-                done.push((place, Self::read(of, steps)));
-            }
-            done
-        };
-        let mut all: Vec<(usize, Result<Self, Error>)> = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers().min(traces.len())).map(|_| scope.spawn(work)).collect();
-            let join = |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
-            workers.into_iter().flat_map(join).collect()
-        });
-        all.sort_by_key(|(place, _)| *place);
-        all.into_iter().map(|(_, read)| read).collect()
+        side_by_side(traces.len(), |place| Self::read(traces[place], steps)).into_iter().collect()
     }
 
     /// What the traces of each rank say together; `ranks` are their indices.
@@ -92,11 +75,13 @@ impl Context {
             return Ok(found);
         }
         let mut cursor = parts.cursor(&labels);
-        let starts: HashSet<i64> =
+        let starts: HashSet<i64, RandomState> =
             std::iter::from_fn(|| cursor.next()).filter_map(|part| nearest_ns(part.start_ps)).collect();
-        let mut reading = Reading { names: steps, starts, found, launched: HashMap::new(), waiting: HashMap::new() };
+        let mut reading =
+            Reading { names: steps, starts, found, launched: HashMap::default(), waiting: HashMap::default() };
         let TraceFacts { reach, base_ns, .. } = trace.facts;
-        let options = ChunkOptions { args: true, reach, base_ns, ..ChunkOptions::default() };
+        let options =
+            ChunkOptions { args: WantedArgs::Named(&[CORRELATION]), reach, base_ns, ..ChunkOptions::default() };
         trace.format.read_chunks(&trace.path, &options, &mut |time| time, &mut |chunk| {
             reading.take(chunk);
             Ok(())
@@ -144,26 +129,30 @@ enum Link {
 struct Reading<'a> {
     names: &'a StepNames,
     /// Start times of parts of collectives.
-    starts: HashSet<i64>,
+    starts: HashSet<i64, RandomState>,
     found: Context,
-    launched: HashMap<Link, i64>,
-    waiting: HashMap<i64, Link>,
+    launched: HashMap<Link, i64, RandomState>,
+    waiting: HashMap<i64, Link, RandomState>,
 }
 
 impl Reading<'_> {
     fn take(&mut self, chunk: &Chunk) {
+        // Each text is looked at once per chunk.
+        let mut steps: Vec<Option<Option<i64>>> = vec![None; chunk.strings.count()];
+        let mut kinds: Vec<Option<Kind>> = vec![None; chunk.strings.count()];
         for row in 0..chunk.slices.track.len() {
-            let (start, category) = (chunk.slices.start_ns[row], chunk.strings.text(chunk.slices.category[row]));
-            // The copy of an annotation on a device's timeline begins when the device got there.
-            let on_device = category == "gpu_user_annotation";
-            let step = || self.names.number(chunk.strings.text(chunk.slices.name[row]));
-            if !on_device
+            let (start, name, category) =
+                (chunk.slices.start_ns[row], chunk.slices.name[row], chunk.slices.category[row]);
+            let kind = *kinds[category.0 as usize].get_or_insert_with(|| Kind::of(chunk.strings.text(category)));
+            let mut step =
+                || *steps[name.0 as usize].get_or_insert_with(|| self.names.number(chunk.strings.text(name)));
+            if kind != Kind::DeviceAnnotation
                 && self.found.steps.len() < STEPS_MAX
                 && let Some(number) = step()
             {
                 self.found.steps.push((start, chunk.slices.end_ns[row], number));
             }
-            let Some((link, is_launch)) = link(chunk, row, category) else { continue };
+            let Some((link, is_launch)) = link(chunk, row, kind) else { continue };
             if !is_launch {
                 if self.starts.contains(&start) {
                     self.waiting.insert(start, link);
@@ -177,27 +166,49 @@ impl Reading<'_> {
     }
 }
 
+/// What a category says of a slice.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The copy of an annotation on a device's timeline; it begins when the device got there.
+    DeviceAnnotation,
+    Launch,
+    Kernel,
+    Other,
+}
+
+impl Kind {
+    fn of(category: &str) -> Self {
+        match category {
+            "gpu_user_annotation" => Self::DeviceAnnotation,
+            "kernel" => Self::Kernel,
+            _ if category.contains("runtime") || category.contains("driver") => Self::Launch,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// What connects a slice to another, and whether it is the launch.
-fn link(chunk: &Chunk, row: usize, category: &str) -> Option<(Link, bool)> {
+fn link(chunk: &Chunk, row: usize, kind: Kind) -> Option<(Link, bool)> {
     let flow = chunk.slices.flow[row];
     if flow.id != 0 {
         return Some((Link::Flow(flow.id), flow.end == FlowEnd::Out));
     }
-    let is_launch = category.contains("runtime") || category.contains("driver");
-    if !is_launch && category != "kernel" {
+    if !matches!(kind, Kind::Launch | Kind::Kernel) {
         return None;
     }
     let range = chunk.slices.args[row];
     let range = range.first as usize..(range.first + range.count) as usize;
     let mut args = chunk.args.key[range.clone()].iter().zip(&chunk.args.value[range]);
     args.find_map(|(key, value)| match value {
-        Value::Integer(number) if chunk.strings.text(*key) == "correlation" => {
-            Some((Link::Correlation(*number), is_launch))
+        Value::Integer(number) if chunk.strings.text(*key) == CORRELATION => {
+            Some((Link::Correlation(*number), kind == Kind::Launch))
         }
         _ => None,
     })
 }
 
+/// The argument that a launch and its kernel have in common.
+const CORRELATION: &str = "correlation";
 /// Steps of a trace that are kept.
 const STEPS_MAX: usize = 1 << 20;
 /// Launches of a trace that are kept: 100 MB.

@@ -141,6 +141,8 @@ struct Ready {
     /// No earlier time was mapped beyond this.
     floor_ps: i128,
     fast: Option<Fast>,
+    /// Correction and uncertainty are the same at all its times.
+    is_constant: bool,
 }
 
 impl Ready {
@@ -295,6 +297,9 @@ impl Cursor<'_> {
             self.seek(time_ps);
         }
         let ready = self.current;
+        if ready.is_constant {
+            return ready.mapped(time_ps.saturating_sub(ready.piece.correction_ps), ready.piece.sigma_ns.abs());
+        }
         let d = time_ps.wrapping_sub(ready.piece.origin_ps);
         let Some(slope) = ready.fast.and_then(|fast| fast.times(d)) else {
             return self.map.map(time_ps);
@@ -436,7 +441,8 @@ fn ready(pieces: &[Piece]) -> Vec<Ready> {
         let begins = if index == 0 { i128::MIN } else { piece.apply(piece.from_ps) };
         // Nothing holds a time back where the raw map starts above all that came before.
         let floor_ps = if begins >= floor && piece.slope.value() <= 1.0 { i128::MIN } else { floor.max(begins) };
-        ready.push(Ready { piece: *piece, until_ps, floor_ps, fast: Fast::new(piece.slope) });
+        let is_constant = piece.slope.is_flat() && piece.growth == 0.0;
+        ready.push(Ready { piece: *piece, until_ps, floor_ps, fast: Fast::new(piece.slope), is_constant });
         floor = floor.max(begins).max(if until_ps == i128::MAX { begins } else { piece.apply(until_ps - 1) });
     }
     ready

@@ -48,6 +48,11 @@ impl Slope {
         self.rise_ps as f64 / self.run_ps as f64
     }
 
+    /// Returns true if the correction never changes.
+    pub(super) fn is_flat(self) -> bool {
+        self.rise_ps == 0
+    }
+
     /// The nearer of this slope and ±`limit`.
     pub(super) fn limited(self, limit: f64) -> Self {
         if self.value().abs() <= limit { self } else { Self::from_ppm(self.value().signum() * limit * 1e6) }

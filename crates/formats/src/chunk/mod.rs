@@ -14,6 +14,7 @@ mod strings;
 use crate::Error;
 
 pub use sorter::{Sorted, Sorter};
+pub(crate) use strings::lossy;
 pub use strings::{StringId, Strings};
 
 /// A track, by the order in which tracks were declared: 0, 1, …

@@ -3,6 +3,7 @@
 //! A table belongs to one chunk, so memory does not grow with a trace. It does not remember texts
 //! of earlier chunks; writers whose format supports back references do.
 
+use std::borrow::Cow;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
@@ -62,17 +63,28 @@ impl Strings {
         if text.is_empty() {
             return StringId::EMPTY;
         }
-        let hash = HASHER.hash_one(text);
-        let (texts, ends) = (&self.text, &self.ends);
-        let of = |index: u32| &texts[ends[index as usize - 1] as usize..ends[index as usize] as usize];
-        if let Some(found) = self.interned.find(hash, |&index| of(index) == text) {
-            return StringId(*found);
+        if let Some(id) = self.interned(text.as_bytes()) {
+            return id;
         }
         let id = self.push(text);
         let (texts, ends) = (&self.text, &self.ends);
         let of = |index: u32| &texts[ends[index as usize - 1] as usize..ends[index as usize] as usize];
-        self.interned.insert_unique(hash, id.0, |&index| HASHER.hash_one(of(index)));
+        let hash = HASHER.hash_one(text.as_bytes());
+        self.interned.insert_unique(hash, id.0, |&index| HASHER.hash_one(of(index).as_bytes()));
         id
+    }
+
+    /// The same for bytes; what is not UTF-8 is replaced. A text that is known need not be checked.
+    #[inline]
+    pub(crate) fn intern_lossy(&mut self, bytes: &[u8]) -> StringId {
+        self.interned(bytes).unwrap_or_else(|| self.intern(&lossy(bytes)))
+    }
+
+    /// The number of an interned text.
+    #[inline]
+    fn interned(&self, bytes: &[u8]) -> Option<StringId> {
+        let is_it = |&index: &u32| self.text(StringId(index)).as_bytes() == bytes;
+        self.interned.find(HASHER.hash_one(bytes), is_it).map(|&index| StringId(index))
     }
 
     /// Assigns a new number to a text that is unlikely to repeat: for values.
@@ -96,6 +108,13 @@ impl Strings {
 
 /// Deterministic: numbers must not depend on a run.
 const HASHER: FixedState = FixedState::with_seed(0);
+
+/// Text with what is not UTF-8 replaced. What is, is checked several bytes at a time;
+/// [`String::from_utf8_lossy`] alone looks at each.
+#[inline]
+pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
 
 #[cfg(test)]
 mod tests {

@@ -43,7 +43,7 @@ pub(super) fn find(path: &Path) -> Result<Option<i64>, Error> {
                 None => return Ok(None),
                 found => return Ok(found),
             },
-            Item::Event(event) => decimal::parse(&event.bytes[event.spans.ts.clone()]),
+            Item::Event(event) => decimal::parse(event.spans.ts.of(event.bytes)),
             _ => None,
         };
         let Some(time) = time else { continue };

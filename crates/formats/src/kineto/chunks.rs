@@ -7,21 +7,21 @@
 
 use std::borrow::Cow;
 use std::hash::BuildHasher;
-use std::ops::Range;
 use std::path::Path;
 
 use foldhash::fast::FixedState;
 
 use super::base::{self, BASE_KEY};
 use super::decimal;
-use super::document::{Document, Event, Item};
-use super::rows::{Rows, text};
-use super::scan::{self, EventSpans, Fault};
+use super::document::{Document, Item};
+use super::event::Event;
+use super::rows::{Rows, text, text_bytes};
+use super::scan::{self, EventSpans, Fault, Span};
 use super::timing::Timing;
 use super::valid::{self, Invalid};
 use super::words;
 use crate::Error;
-use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value};
+use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value, lossy};
 use crate::model::Picoseconds;
 use crate::{ChunkOptions, ChunkSink, ChunkStats, MapFunction};
 
@@ -75,6 +75,8 @@ struct Reader<'a> {
     chunk: Chunk,
     stats: ChunkStats,
     rows: Rows,
+    /// A time that was written before.
+    before_ns: i64,
 }
 
 impl<'a> Reader<'a> {
@@ -85,12 +87,13 @@ impl<'a> Reader<'a> {
             chunk: Chunk::default(),
             stats: ChunkStats::default(),
             rows: Rows::default(),
+            before_ns: base_ns,
         }
     }
 
     fn event(&mut self, event: &Event<'_>, map: &mut MapFunction<'_>) -> Result<(), EventFault> {
-        let (bytes, spans) = (event.bytes, &event.spans);
-        let phase = match &bytes[spans.ph.clone()] {
+        let (bytes, spans) = (event.bytes, event.spans);
+        let phase = match spans.ph.of(bytes) {
             [b'"', phase, b'"'] => *phase,
             _ => 0,
         };
@@ -113,13 +116,13 @@ impl<'a> Reader<'a> {
             }
         };
         let start = self.base_ps + timing.ts.ps;
-        let at = nanoseconds(map(start)).ok_or((spans.ts.start, TOO_FAR))?;
+        let at = self.nanoseconds(map(start)).ok_or((spans.ts.start(), TOO_FAR))?;
         let track = self.track(event)?;
         self.stats.events += 1;
         match phase {
             b'X' => {
                 let end = match timing.dur {
-                    Some(dur) => nanoseconds(map(start + dur.ps)).ok_or((spans.dur.start, TOO_FAR))?,
+                    Some(dur) => self.nanoseconds(map(start + dur.ps)).ok_or((spans.dur.start(), TOO_FAR))?,
                     None => at,
                 };
                 self.slice(event, track, (at, end))
@@ -132,10 +135,22 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The nearest nanosecond, counted from the time before: divisions of 128 bits are slow.
+    #[inline]
+    fn nanoseconds(&mut self, ps: Picoseconds) -> Option<i64> {
+        let since_ps = decimal::round_to_nanoseconds(ps - Picoseconds::from(self.before_ns) * 1000);
+        let since_ns = match i64::try_from(since_ps) {
+            Ok(since_ps) => Picoseconds::from(since_ps / 1000),
+            Err(_) => since_ps / 1000,
+        };
+        self.before_ns = i64::try_from(Picoseconds::from(self.before_ns) + since_ns).ok()?;
+        Some(self.before_ns)
+    }
+
     fn slice(&mut self, event: &Event<'_>, track: TrackId, (at, end): (i64, i64)) -> Result<(), EventFault> {
         let bytes = event.bytes;
         let (args, name, category) =
-            (self.args(event)?, self.text(bytes, &event.spans.name), self.category(bytes, &event.spans.cat));
+            (self.args(event)?, self.text(bytes, event.spans.name), self.category(bytes, event.spans.cat));
         let slices = &mut self.chunk.slices;
         slices.track.push(track);
         slices.start_ns.push(at);
@@ -150,7 +165,7 @@ impl<'a> Reader<'a> {
     fn instant(&mut self, event: &Event<'_>, track: TrackId, at: i64) -> Result<(), EventFault> {
         let bytes = event.bytes;
         let (args, name, category) =
-            (self.args(event)?, self.text(bytes, &event.spans.name), self.category(bytes, &event.spans.cat));
+            (self.args(event)?, self.text(bytes, event.spans.name), self.category(bytes, event.spans.cat));
         let instants = &mut self.chunk.instants;
         instants.track.push(track);
         instants.time_ns.push(at);
@@ -161,10 +176,10 @@ impl<'a> Reader<'a> {
     }
 
     fn flow(&mut self, event: &Event<'_>, track: TrackId, at: i64, phase: u8) {
-        let (bytes, spans) = (event.bytes, &event.spans);
+        let (bytes, spans) = (event.bytes, event.spans);
         // The id is of this file: of another rank's the same number is another flow.
-        let id = words::number(&bytes[spans.id.clone()]);
-        let what = (self.options.part, &bytes[spans.cat.clone()], &bytes[spans.name.clone()], id);
+        let id = words::number(spans.id.of(bytes));
+        let what = (self.options.part, spans.cat.of(bytes), spans.name.of(bytes), id);
         let id = FixedState::with_seed(0).hash_one(what).max(1);
         let end = match phase {
             b's' => FlowEnd::Out,
@@ -177,31 +192,34 @@ impl<'a> Reader<'a> {
         flows.flow.push(Flow { id, end });
     }
 
-    fn text(&mut self, bytes: &[u8], span: &Range<usize>) -> StringId {
-        self.chunk.strings.intern(&text(&bytes[span.clone()]))
+    fn text(&mut self, bytes: &[u8], span: Span) -> StringId {
+        self.chunk.strings.intern_lossy(&text_bytes(span.of(bytes)))
     }
 
-    fn category(&mut self, bytes: &[u8], span: &Range<usize>) -> StringId {
-        self.chunk.strings.intern(&text(words::category(&bytes[span.clone()])))
+    fn category(&mut self, bytes: &[u8], span: Span) -> StringId {
+        self.chunk.strings.intern_lossy(&text_bytes(words::category(span.of(bytes))))
     }
 
     /// The number of the event's track.
     fn track(&mut self, event: &Event<'_>) -> Result<TrackId, EventFault> {
-        let (bytes, spans) = (event.bytes, &event.spans);
-        let [pid, tid] = [&spans.pid, &spans.tid].map(|span| words::number(&bytes[span.clone()]));
-        let side = words::side(words::category(&bytes[spans.cat.clone()]));
+        let (bytes, spans) = (event.bytes, event.spans);
+        let [pid, tid] = [spans.pid, spans.tid].map(|span| words::number(span.of(bytes)));
+        let side = words::side(words::category(spans.cat.of(bytes)));
         let track = self.rows.track((pid, tid), side, || device(bytes, spans));
-        track.ok_or((spans.tid.start, "the file has more than a million processes and threads"))
+        track.ok_or((spans.tid.start(), "the file has more than a million processes and threads"))
     }
 
     fn args(&mut self, event: &Event<'_>) -> Result<ArgRange, EventFault> {
-        let (bytes, span) = (event.bytes, &event.spans.args);
+        let (bytes, span) = (event.bytes, event.spans.args);
         let first = self.chunk.args.key.len() as u32;
-        if !self.options.args || bytes[span.clone()].first() != Some(&b'{') {
+        if !self.options.args.any() || span.of(bytes).first() != Some(&b'{') {
             return Ok(ArgRange { first, count: 0 });
         }
         let Chunk { strings, args, .. } = &mut self.chunk;
-        let walked = scan::object(&bytes[..span.end], span.start, |key, at| {
+        let walked = scan::object_with(&bytes[..span.end()], span.start(), &event.ends, |key, at| {
+            if !self.options.args.takes(key) {
+                return Ok(());
+            }
             let raw = &bytes[at];
             let value = match raw.first() {
                 Some(b'"') => Value::Text(strings.push(&text(raw))),
@@ -209,9 +227,9 @@ impl<'a> Reader<'a> {
                 _ if raw == b"null" => Value::Json(strings.push("null")),
                 Some(b't') => Value::Boolean(true),
                 Some(b'f') => Value::Boolean(false),
-                _ => number(raw).unwrap_or_else(|| Value::Text(strings.push(&String::from_utf8_lossy(raw)))),
+                _ => number(raw).unwrap_or_else(|| Value::Text(strings.push(&lossy(raw)))),
             };
-            args.key.push(strings.intern(&String::from_utf8_lossy(key)));
+            args.key.push(strings.intern_lossy(key));
             args.value.push(value);
             Ok(())
         });
@@ -220,24 +238,18 @@ impl<'a> Reader<'a> {
     }
 
     fn metadata(&mut self, event: &Event<'_>) -> Result<(), EventFault> {
-        let (bytes, spans) = (event.bytes, &event.spans);
-        let [pid, tid] = [&spans.pid, &spans.tid].map(|span| words::number(&bytes[span.clone()]));
-        if bytes[spans.args.clone()].first() != Some(&b'{') {
+        let (bytes, spans) = (event.bytes, event.spans);
+        let [pid, tid] = [spans.pid, spans.tid].map(|span| words::number(span.of(bytes)));
+        if spans.args.of(bytes).first() != Some(&b'{') {
             return Ok(());
         }
-        let what = &bytes[spans.name.clone()];
-        let walked = scan::object(&bytes[..spans.args.end], spans.args.start, |key, at| {
+        let what = spans.name.of(bytes);
+        let walked = scan::object(&bytes[..spans.args.end()], spans.args.start(), |key, at| {
             self.rows.describe(what, key, (pid, tid), || text(&bytes[at]).into_owned());
             Ok(())
         });
         walked.map(|_| ()).map_err(|fault: Fault| (fault.at, fault.problem))
     }
-}
-
-/// The nearest nanosecond.
-#[inline]
-fn nanoseconds(ps: Picoseconds) -> Option<i64> {
-    i64::try_from(decimal::round_to_nanoseconds(ps) / 1000).ok()
 }
 
 /// A JSON number; integers keep their digits.
@@ -252,9 +264,9 @@ fn number(raw: &[u8]) -> Option<Value> {
 /// The device that an event states in its arguments.
 fn device(bytes: &[u8], spans: &EventSpans) -> Option<i64> {
     let mut found = None;
-    if bytes[spans.args.clone()].first() == Some(&b'{') {
+    if spans.args.of(bytes).first() == Some(&b'{') {
         // What is wrong with arguments is found when they are read.
-        let _ = scan::object(&bytes[..spans.args.end], spans.args.start, |key, at| {
+        let _ = scan::object(&bytes[..spans.args.end()], spans.args.start(), |key, at| {
             if key == b"device" {
                 found = std::str::from_utf8(words::number(&bytes[at])).ok().and_then(|text| text.parse().ok());
             }
@@ -267,11 +279,11 @@ fn device(bytes: &[u8], spans: &EventSpans) -> Option<i64> {
 /// An array or an object as valid JSON.
 fn json(raw: &[u8]) -> Cow<'_, str> {
     if valid::is_valid(raw) {
-        return String::from_utf8_lossy(raw);
+        return lossy(raw);
     }
     let mut mended = Vec::new();
     valid::mend(raw, &mut Invalid::default(), &mut mended);
-    Cow::Owned(String::from_utf8_lossy(&mended).into_owned())
+    Cow::Owned(lossy(&mended).into_owned())
 }
 
 /// Said of a time that no output can hold.

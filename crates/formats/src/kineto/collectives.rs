@@ -17,12 +17,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-use super::scan::{self, EventSpans, Fault};
+use super::scan::{self, EventSpans, Fault, Span};
 use super::words;
+use crate::chunk::lossy;
 use crate::model::parts::{CollectiveParts, Spill};
 use crate::model::{
     CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Picoseconds, Recipients, Replicas, Steps,
@@ -111,14 +111,14 @@ impl Collector {
         start_ps: Picoseconds,
         end_ps: Picoseconds,
     ) -> Result<(), Fault> {
-        let (name, category) = (&bytes[spans.name.clone()], words::category(&bytes[spans.cat.clone()]));
+        let (name, category) = (spans.name.of(bytes), words::category(spans.cat.of(bytes)));
         match category {
             b"kernel" if self.nccl.find(name).is_some() || self.rccl.find(name).is_some() => {
                 self.kernel(bytes, spans, start_ps, end_ps)
             }
             // Earlier versions have no other category for annotations.
             b"user_annotation" | b"cpu_op" if name.starts_with(b"\"gloo:") => self.gloo(bytes, spans, start_ps, end_ps),
-            b"user_annotation" if !name.starts_with(b"\"nccl:") && self.states(&bytes[spans.args.clone()]) => {
+            b"user_annotation" if !name.starts_with(b"\"nccl:") && self.states(spans.args.of(bytes)) => {
                 self.stated(bytes, spans, start_ps, end_ps)
             }
             b"cpu_op" if name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\"") => {
@@ -174,7 +174,7 @@ impl Collector {
 
     fn kernel(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
         self.kernels += 1;
-        let external = params(bytes, &spans.args)?.external;
+        let external = params(bytes, spans.args)?.external;
         if let Some(number) = number(external).filter(|_| self.issued.len() < ISSUES_MAX) {
             self.issued.push((number, start));
         }
@@ -183,7 +183,7 @@ impl Collector {
 
     /// Notes when the host issued an operation.
     fn issue(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds) -> Result<(), Fault> {
-        let external = params(bytes, &spans.args)?.external;
+        let external = params(bytes, spans.args)?.external;
         if let Some(number) = number(external).filter(|_| self.issues.len() < ISSUES_MAX) {
             self.issues.insert(number, start);
         }
@@ -192,8 +192,8 @@ impl Collector {
 
     /// Keeps an event that is the operation itself, according to its args.
     fn stated(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
-        let stated = params(bytes, &spans.args)?.stated;
-        let called = || kernel_name(&text(&bytes[spans.name.clone()]));
+        let stated = params(bytes, spans.args)?.stated;
+        let called = || kernel_name(&text(spans.name.of(bytes)));
         let (label, number, recipients) = stated.part(called, &mut self.groups);
         let track = self.track(bytes, spans);
         self.keep(CollectiveEvent { label, number, start_ps: start, end_ps: end, recipients }, track);
@@ -201,8 +201,8 @@ impl Collector {
     }
 
     fn gloo(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
-        let params = params(bytes, &spans.args)?;
-        let name = text(&bytes[spans.name.clone()]).trim_start_matches("gloo:").to_owned();
+        let params = params(bytes, spans.args)?;
+        let name = text(spans.name.of(bytes)).trim_start_matches("gloo:").to_owned();
         let kind = kind_of(&name);
         // Unlike the others these may differ between ranks: an uneven exchange, inputs on the root
         // alone.
@@ -224,14 +224,14 @@ impl Collector {
         if self.calls.len() >= CALLS_MAX {
             return Ok(());
         }
-        let params = params(bytes, &spans.args)?;
+        let params = params(bytes, spans.args)?;
         // Tensors, group, peer, tag.
         let Ok(inputs) = serde_json::from_slice::<Vec<String>>(params.concrete) else { return Ok(()) };
         if let [_, _, peer, tag, ..] = inputs.as_slice()
             && let Ok(peer) = peer.parse()
             && tag.len() < TEXT_MAX
         {
-            let send = bytes[spans.name.clone()].starts_with(b"\"c10d::send");
+            let send = spans.name.of(bytes).starts_with(b"\"c10d::send");
             let track = self.track(bytes, spans);
             self.calls.push(Call { track, send, start_ps: start, end_ps: end, peer, tag: tag.clone() });
         }
@@ -239,7 +239,7 @@ impl Collector {
     }
 
     fn track(&mut self, bytes: &[u8], spans: &EventSpans) -> u64 {
-        let key = [words::number(&bytes[spans.pid.clone()]), b" ", words::number(&bytes[spans.tid.clone()])].concat();
+        let key = [words::number(spans.pid.of(bytes)), b" ", words::number(spans.tid.of(bytes))].concat();
         let next = self.tracks.len() as u64;
         *self.tracks.entry(key).or_insert(next)
     }
@@ -289,12 +289,12 @@ fn global_rank(member: u32, rank: Option<u32>, groups: &[GroupKey]) -> Option<u3
     found
 }
 
-fn params<'a>(bytes: &'a [u8], args: &Range<usize>) -> Result<Params<'a>, Fault> {
+fn params<'a>(bytes: &'a [u8], args: Span) -> Result<Params<'a>, Fault> {
     let mut params = Params::default();
-    if bytes[args.clone()].first() != Some(&b'{') {
+    if args.of(bytes).first() != Some(&b'{') {
         return Ok(params);
     }
-    scan::object(&bytes[..args.end], args.start, |key, value| {
+    scan::object(&bytes[..args.end()], args.start(), |key, value| {
         let value = &bytes[value];
         match key {
             b"Input Dims" => params.dims = value,
@@ -328,7 +328,7 @@ fn bare(value: &[u8]) -> Cow<'_, str> {
         [b'"', inner @ .., b'"'] => inner,
         other => other,
     };
-    match String::from_utf8_lossy(bare) {
+    match lossy(bare) {
         long if long.len() > TEXT_MAX => Cow::Owned(long.chars().take(TEXT_MAX).collect()),
         text => text,
     }
@@ -337,7 +337,7 @@ fn bare(value: &[u8]) -> Cow<'_, str> {
 /// A value without white space: files that were formatted again compare equal.
 fn packed(value: &[u8]) -> String {
     let bytes: Vec<u8> = value.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(TEXT_MAX).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    lossy(&bytes).into_owned()
 }
 
 /// The name of a kernel without its parameters.

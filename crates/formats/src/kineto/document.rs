@@ -9,9 +9,14 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use super::scan::{self, Brackets, EventSpans, Fault};
+use super::ahead::{Ahead, Block, FoundEvent};
+use super::event::{Event, find_event};
+use super::layout::Layouts;
+use super::scan::{self, Brackets, ByteScan, Fault, Member};
 use super::source::Source;
+use super::structure::{Structure, StructureView};
 use crate::Error;
+use crate::workers::workers;
 
 /// A part of the file.
 pub(super) enum Item<'a> {
@@ -42,27 +47,27 @@ pub(super) enum Item<'a> {
     End,
 }
 
-/// One event.
-pub(super) struct Event<'a> {
-    /// Comma and white space before it.
-    pub(super) lead: &'a [u8],
-    /// From brace to brace.
-    pub(super) bytes: &'a [u8],
-    /// Positions of its members in `bytes`.
-    pub(super) spans: EventSpans,
-    /// Position in the file.
-    pub(super) offset: u64,
-}
-
 /// A file that is being read.
 pub(super) struct Document {
     path: PathBuf,
-    source: Source,
+    /// Where the bytes come from, until other threads have it.
+    source: Option<Source>,
+    ahead: Option<Ahead>,
+    is_gzip: bool,
     asked: &'static [&'static [u8]],
     buffer: Vec<u8>,
     /// Start of the current item; everything before it is done.
     start: usize,
     filled: usize,
+    /// Events of the buffer that are known already, and how many of them have been returned.
+    known: Vec<FoundEvent>,
+    returned: usize,
+    /// The structure of the filled buffer from a position on, since it was last filled.
+    structure: Structure,
+    structure_from: Option<usize>,
+    layouts: Layouts<Member>,
+    /// Whether the structure tells what is valid.
+    judges: bool,
     /// Bytes of the file before the first byte of the buffer.
     origin: u64,
     ended: bool,
@@ -98,13 +103,22 @@ struct Nested {
 impl Document {
     /// Opens a file; `asked` are the root's keys whose complete values are requested.
     pub(super) fn open(path: &Path, asked: &'static [&'static [u8]]) -> Result<Document, Error> {
+        let source = Source::open(path)?;
         Ok(Document {
             path: path.to_path_buf(),
-            source: Source::open(path)?,
+            is_gzip: source.is_gzip(),
+            source: Some(source),
+            ahead: None,
             asked,
             buffer: vec![0; BUFFER_START],
             start: 0,
             filled: 0,
+            known: Vec::new(),
+            returned: 0,
+            structure: Structure::default(),
+            structure_from: None,
+            layouts: Layouts::default(),
+            judges: false,
             origin: 0,
             ended: false,
             state: State::Start,
@@ -112,9 +126,15 @@ impl Document {
         })
     }
 
+    /// Makes [`Event::judged`] fast for all events.
+    pub(super) fn judging(mut self) -> Document {
+        self.judges = true;
+        self
+    }
+
     /// Whether the file is compressed.
     pub(super) fn is_gzip(&self) -> bool {
-        self.source.is_gzip()
+        self.is_gzip
     }
 
     /// How much of the file has been returned.
@@ -141,33 +161,44 @@ impl Document {
     }
 
     fn next_event(&mut self, first: bool) -> Result<Item<'_>, Error> {
-        let (lead, spans) = self.attempt("inside traceEvents", |bytes| {
-            let mut at = scan::skip_space(bytes, 0);
-            match bytes.get(at) {
-                None => return Ok(None),
-                Some(b']') => return Ok(Some((at + 1, None))),
-                Some(b',') if !first => at = scan::skip_space(bytes, at + 1),
-                Some(_) if first => {}
-                Some(_) => return Err(Fault { at, problem: "a comma or the end of traceEvents was expected here" }),
+        while self.returned == self.known.len() {
+            if let Some(length) = self.find_event(first)? {
+                self.state = State::Member { first: false };
+                return Ok(Item::EventsClose(self.take(length)));
             }
-            match bytes.get(at) {
-                None => Ok(None),
-                Some(b'{') => match scan::event(&bytes[at..]) {
-                    Ok(spans) => Ok(spans.map(|spans| (at, Some(spans)))),
-                    Err(fault) => Err(Fault { at: at + fault.at, ..fault }),
-                },
-                Some(_) => Err(Fault { at, problem: "an event that is not an object" }),
-            }
-        })?;
-        let Some(spans) = spans else {
-            self.state = State::Member { first: false };
-            return Ok(Item::EventsClose(self.take(lead)));
-        };
+        }
+        let FoundEvent { lead, spans } = &self.known[self.returned];
+        self.returned += 1;
         self.state = State::Events { first: false };
-        let offset = self.origin + (self.start + lead) as u64;
-        let taken = self.take(lead + spans.end);
-        let (lead, bytes) = taken.split_at(lead);
-        Ok(Item::Event(Event { lead, bytes, spans, offset }))
+        let (begin, end) = (self.start + lead, self.start + lead + spans.end);
+        let offset = self.origin + begin as u64;
+        let lead = &self.buffer[self.start..begin];
+        self.start = end;
+        let from = self.structure_from.expect("events are found in the structure of the buffer");
+        let ends = StructureView::new(&self.structure, begin - from);
+        Ok(Item::Event(Event { lead, bytes: &self.buffer[begin..end], spans, offset, ends }))
+    }
+
+    /// Makes at least one more event known, or more bytes available; returns the length up to the
+    /// bracket behind the events, if that comes next.
+    fn find_event(&mut self, first: bool) -> Result<Option<usize>, Error> {
+        let from = *self.structure_from.get_or_insert_with(|| {
+            self.structure.index(&self.buffer[self.start..self.filled], self.judges);
+            self.start
+        });
+        let ends = StructureView::new(&self.structure, self.start - from);
+        match find_event(&self.buffer[self.start..self.filled], first, ends, &mut self.layouts) {
+            Ok(Some((lead, Some(spans)))) => {
+                self.known.clear();
+                self.returned = 0;
+                self.known.push(FoundEvent { lead, spans });
+                Ok(None)
+            }
+            Ok(Some((length, None))) => Ok(Some(length)),
+            Err(fault) => Err(self.fault_here(fault.at, fault.problem)),
+            Ok(None) if self.refill()? => Ok(None),
+            Ok(None) => Err(self.cut("inside traceEvents")),
+        }
     }
 
     fn open_root(&mut self) -> Result<Item<'_>, Error> {
@@ -247,7 +278,7 @@ impl Document {
             (Kind::Events, _) => Err(self.fault_here(0, "traceEvents is not an array")),
             (Kind::Other, b'{' | b'[' | b'"') => self.next_piece(Nested::default()),
             (Kind::Asked | Kind::Other, _) => {
-                let end = self.attempt("inside a value", |bytes| scan::value_end(bytes, 0))?;
+                let end = self.attempt("inside a value", |bytes| scan::value_end(bytes, 0, &ByteScan))?;
                 self.state = State::Member { first: false };
                 let value = self.take(end);
                 Ok(if matches!(kind, Kind::Asked) { Item::Asked(value) } else { Item::Piece(value) })
@@ -306,18 +337,32 @@ impl Document {
         if self.ended {
             return Ok(false);
         }
+        self.structure_from = None;
+        if self.origin >= ALONE_BYTES && self.ahead.is_none() && workers() > 1 {
+            let start = |source| Ahead::start(source, workers().min(SCANNERS_MAX), self.judges);
+            let started = self.source.take().map(start).transpose();
+            self.ahead = started.map_err(Error::io(&self.path, "start threads for"))?;
+        }
+        if self.start == self.filled && matches!(self.state, State::Events { first: false }) && self.take_block()? {
+            return Ok(true);
+        }
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.filled, 0);
             self.origin += self.start as u64;
             self.filled -= self.start;
             self.start = 0;
         }
+        if self.filled < BUFFER_START {
+            // Something long may have made it grow, and a block may be short. Reads into a buffer of
+            // this size end where a block does, so that the next one is met at its start.
+            self.buffer.resize(BUFFER_START, 0);
+        }
         if self.filled == self.buffer.len() {
             if self.filled >= BUFFER_MAX {
                 let problem = format!("the value that begins here does not end within {BUFFER_MAX} bytes");
                 return Err(Error::malformed(&self.path, self.origin, problem));
             }
-            self.buffer.resize(self.filled * 2, 0);
+            self.buffer.resize((self.filled * 2).min(BUFFER_MAX), 0);
         }
         // A buffer that had to grow is filled before it is looked at again, or something long in
         // small pieces would be looked at once per piece.
@@ -331,16 +376,43 @@ impl Document {
         Ok(self.filled > before)
     }
 
+    /// Continues with a block of which other threads know the events; returns `false` if there is
+    /// none, or part of the next one has been read.
+    fn take_block(&mut self) -> Result<bool, Error> {
+        let Some(ahead) = &mut self.ahead else { return Ok(false) };
+        let next = match ahead.block() {
+            Ok(Some(next)) => next,
+            Ok(None) => return Ok(false),
+            Err(error) => return Err(self.cannot_read(error)),
+        };
+        let Block { bytes, structure, events } = next;
+        self.origin += self.filled as u64;
+        (self.start, self.filled, self.returned, self.structure_from) = (0, bytes.len(), 0, Some(0));
+        ahead.give_back(Block {
+            bytes: std::mem::replace(&mut self.buffer, bytes),
+            structure: std::mem::replace(&mut self.structure, structure),
+            events: std::mem::replace(&mut self.known, events),
+        });
+        Ok(true)
+    }
+
     /// Reads once; 0 at the end of the file.
     fn fill(&mut self) -> Result<usize, Error> {
-        match self.source.read(&mut self.buffer[self.filled..]) {
-            Ok(count) => Ok(count),
-            Err(error) if self.source.is_gzip() => {
-                let problem = format!("the gzip data ends early or is damaged ({error})");
-                Err(Error::malformed(&self.path, self.origin + self.filled as u64, problem))
-            }
-            Err(error) => Err(Error::io(&self.path, "read")(error)),
+        let free = &mut self.buffer[self.filled..];
+        let read = match (&mut self.ahead, &mut self.source) {
+            (Some(ahead), _) => ahead.read(free),
+            (None, Some(source)) => source.read(free),
+            (None, None) => Ok(0),
+        };
+        read.map_err(|error| self.cannot_read(error))
+    }
+
+    fn cannot_read(&self, error: std::io::Error) -> Error {
+        if !self.is_gzip {
+            return Error::io(&self.path, "read")(error);
         }
+        let problem = format!("the gzip data ends early or is damaged ({error})");
+        Error::malformed(&self.path, self.origin + self.filled as u64, problem)
     }
 
     /// Takes `length` bytes off the front.
@@ -403,6 +475,10 @@ impl Nested {
 
 /// Size of a read; it fits into a core's own cache.
 const BUFFER_START: usize = 512 << 10;
+/// Threads that find events, at most: one consumer needs no more.
+const SCANNERS_MAX: usize = 8;
+/// Smaller files are not worth threads.
+const ALONE_BYTES: u64 = 1 << 20;
 /// Anything without an end within this many bytes is refused, including white space.
 pub(super) const BUFFER_MAX: usize = 32 << 20;
 /// What some editors put before UTF-8.
@@ -463,6 +539,37 @@ mod tests {
         }
         let wild = b"{\"traceEvents\":[{\"name\":\"\x01\xff\xfe\n\\\"\",\"ts\":1}],\"x\":\"\xff\x00\"}";
         assert_eq!(walk(wild).unwrap(), wild);
+    }
+
+    #[test]
+    fn threads_that_read_ahead_change_nothing() {
+        let events = |count: usize, event: &str| vec![event; count].join(",\n  ");
+        let usual = events(3000, r#"{"ph": "X", "name": "a },{ b", "ts": 1.5, "args": {"dims": [[1], []]}}"#);
+        // Places inside of events that look like boundaries between them, an event longer than
+        // several blocks, and a block without a boundary.
+        let nested = events(3000, r#"{"name": "\\\"", "args": {"of": [{"a": 1}, {"b": [{"c": 2}, {"d": 3}]}]}}"#);
+        let long = format!(r#"{{"name": "{}", "ts": 1}}"#, "},{".repeat(BUFFER_START));
+        let devices = events(8000, r#"{"id": 0, "name": "}, {"}"#);
+        let text = format!(
+            r#"{{"deviceProperties": [{devices}], "traceEvents": [{usual}, {nested}, {long}, {usual}, {nested}], "x": [{devices}]}}"#
+        );
+        let text = text.as_bytes();
+        let check = |text: &[u8]| {
+            let [alone, ahead] = [1, 3].map(|workers| crate::with_workers(workers, || walk(text)));
+            let [alone, ahead] = [alone, ahead]
+                .map(|walked| walked.map_err(|error| error.to_string().rsplit('/').next().map(str::to_owned)));
+            assert!(alone == ahead, "{} bytes: {:?} {:?}", text.len(), alone.err(), ahead.err());
+        };
+        assert!(crate::with_workers(3, || walk(text)).is_ok_and(|walked| walked == text));
+        // Longer than any event may be, whatever the size of the buffer was before.
+        let over = "y".repeat(BUFFER_MAX);
+        check(format!(r#"{{"traceEvents": [{usual}, {nested}, {usual}, {{"name": "{over}"}}]}}"#).as_bytes());
+        for step in 1..7 {
+            check(&text[..text.len() * step / 7 + step]);
+            let mut damaged = text.to_vec();
+            damaged[text.len() * step / 7 - step] = b"}],\"x\\"[step % 6];
+            check(&damaged);
+        }
     }
 
     #[test]

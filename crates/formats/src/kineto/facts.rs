@@ -13,7 +13,8 @@ use serde_json::Value;
 use super::base::{self, BASE_KEY};
 use super::collectives::Collector;
 use super::decimal::Decimal;
-use super::document::{Document, Event, Item};
+use super::document::{Document, Item};
+use super::event::Event;
 use super::merge::MERGED_KEY;
 use super::timing::{Timing, is_metadata};
 use super::words;
@@ -155,7 +156,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn event(&mut self, event: &Event<'_>) -> Result<(), (usize, &'static str)> {
-        let (bytes, spans) = (event.bytes, &event.spans);
+        let (bytes, spans) = (event.bytes, event.spans);
         if is_metadata(bytes, spans) {
             return Ok(());
         }
@@ -179,7 +180,7 @@ impl<'a> Reader<'a> {
             self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
             // The copy of an annotation on a device's timeline begins when the device got there.
             if let ([b'"', name @ .., b'"'], false) =
-                (&bytes[spans.name.clone()], words::category(&bytes[spans.cat.clone()]) == b"gpu_user_annotation")
+                (spans.name.of(bytes), words::category(spans.cat.of(bytes)) == b"gpu_user_annotation")
             {
                 self.collector.steps.look(name, ts.ps, end);
             }
@@ -199,7 +200,7 @@ impl<'a> Reader<'a> {
     /// time.
     #[inline]
     fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Decimal) -> bool {
-        let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return false };
+        let [b'"', name @ .., b'"'] = event.spans.name.of(bytes) else { return false };
         let Some(marker) = Marker::of(name, self.options.markers.as_ref()) else { return false };
         if !matches!(marker, Marker::Rank(..)) && (is_end(bytes, event) || is_copy(bytes, event)) {
             return false;
@@ -301,21 +302,21 @@ impl<'a> Reader<'a> {
 
 /// Returns true if the event is the copy of an annotation on a GPU's timeline.
 fn is_copy(bytes: &[u8], event: &Event<'_>) -> bool {
-    words::category(&bytes[event.spans.cat.clone()]) == b"gpu_user_annotation"
+    words::category(event.spans.cat.of(bytes)) == b"gpu_user_annotation"
 }
 
 /// Returns true if the event is the end of a span whose beginning is an event of its own.
 fn is_end(bytes: &[u8], event: &Event<'_>) -> bool {
-    matches!(&bytes[event.spans.ph.clone()], b"\"E\"" | b"\"e\"")
+    matches!(event.spans.ph.of(bytes), b"\"E\"" | b"\"e\"")
 }
 
 /// Whether an event concerns the profiler's own session and nothing that the program did: the spans
 /// of whole iterations and the end of the recording, which is up to 100 ms after the last event.
 fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
     let spans = &event.spans;
-    &bytes[spans.cat.clone()] == b"\"Trace\""
-        || matches!(&bytes[spans.pid.clone()], b"\"Spans\"" | b"\"Traces\"")
-        || &bytes[spans.name.clone()] == b"\"Record Window End\""
+    spans.cat.of(bytes) == b"\"Trace\""
+        || matches!(spans.pid.of(bytes), b"\"Spans\"" | b"\"Traces\"")
+        || spans.name.of(bytes) == b"\"Record Window End\""
 }
 
 /// What the root states about the trace.

@@ -14,7 +14,8 @@ use std::path::Path;
 use foldhash::fast::FixedState;
 use memchr::memmem::Finder;
 
-use super::document::{Document, Event, Item};
+use super::document::{Document, Item};
+use super::event::Event;
 use super::scan::{self, EventSpans};
 use super::timing::Timing;
 use super::words::{self, Side};
@@ -58,8 +59,8 @@ impl<'a> Kept<'a> {
 
     /// Processes an event of the first pass.
     pub(super) fn look(&mut self, bytes: &[u8], spans: &EventSpans) {
-        let name = &bytes[spans.name.clone()];
-        if words::category(&bytes[spans.cat.clone()]) != b"kernel"
+        let name = spans.name.of(bytes);
+        if words::category(spans.cat.of(bytes)) != b"kernel"
             || self.nccl.find(name).is_none() && self.rccl.find(name).is_none()
             || self.collectives.len() >= LAUNCHES_MAX
         {
@@ -150,14 +151,14 @@ impl<'a> Kept<'a> {
     }
 
     fn timing(&self, event: &Event<'_>) -> Option<Timing> {
-        Timing::believed(event.bytes, &event.spans, self.base_ps, self.reach).ok().flatten()
+        Timing::believed(event.bytes, event.spans, self.base_ps, self.reach).ok().flatten()
     }
 
     fn seen(&mut self, event: &Event<'_>) -> Option<Seen> {
-        let (bytes, spans) = (event.bytes, &event.spans);
+        let (bytes, spans) = (event.bytes, event.spans);
         let timing = self.timing(event)?;
         let start_ps = self.base_ps + timing.ts.ps;
-        let (name, category) = (&bytes[spans.name.clone()], words::category(&bytes[spans.cat.clone()]));
+        let (name, category) = (spans.name.of(bytes), words::category(spans.cat.of(bytes)));
         let is_launch = matches!(category, b"cuda_runtime" | b"cuda_driver");
         let of_collective = self.tells_of_message(name, category)
             || is_launch
@@ -197,7 +198,7 @@ impl<'a> Kept<'a> {
 
 /// Phase of an event, as a letter.
 fn phase(event: &Event<'_>) -> u8 {
-    match &event.bytes[event.spans.ph.clone()] {
+    match event.spans.ph.of(event.bytes) {
         [b'"', phase, b'"'] => *phase,
         _ => 0,
     }
@@ -205,8 +206,8 @@ fn phase(event: &Event<'_>) -> u8 {
 
 /// The flow of an end, and which end it is.
 fn flow(event: &Event<'_>) -> (u64, u8) {
-    let (bytes, spans) = (event.bytes, &event.spans);
-    let id = HASH.hash_one((words::number(&bytes[spans.id.clone()]), &bytes[spans.cat.clone()]));
+    let (bytes, spans) = (event.bytes, event.spans);
+    let id = HASH.hash_one((words::number(spans.id.of(bytes)), spans.cat.of(bytes)));
     let ends = match phase(event) {
         b's' => OUT,
         b'f' => IN,
@@ -217,16 +218,16 @@ fn flow(event: &Event<'_>) -> (u64, u8) {
 }
 
 fn track(event: &Event<'_>) -> u64 {
-    let [pid, tid] = [&event.spans.pid, &event.spans.tid].map(|span| words::number(&event.bytes[span.clone()]));
+    let [pid, tid] = [event.spans.pid, event.spans.tid].map(|span| words::number(span.of(event.bytes)));
     HASH.hash_one((pid, tid))
 }
 
 /// The number that joins a launch and its kernel.
 fn correlation(bytes: &[u8], spans: &EventSpans) -> Option<u64> {
     let mut found = None;
-    if bytes[spans.args.clone()].first() == Some(&b'{') {
+    if spans.args.of(bytes).first() == Some(&b'{') {
         // What is wrong with an event is found when it is written.
-        let _ = scan::object(&bytes[..spans.args.end], spans.args.start, |key, value| {
+        let _ = scan::object(&bytes[..spans.args.end()], spans.args.start(), |key, value| {
             if key == b"correlation" {
                 found = Some(HASH.hash_one(&bytes[value]));
             }

@@ -16,11 +16,12 @@ use super::kept::Kept;
 use super::rewrite::{Edited, Times};
 use super::sink::Sink;
 use super::timing::{Timing, is_metadata};
-use super::tracks::{self, NODES_MAX, ProcessNames, Tracks};
+use super::tracks::{Args, NODES_MAX, ProcessNames, Tracks};
 use super::valid::Passing;
 use crate::Error;
 use crate::chunk::BETWEEN_NAMES;
-use crate::model::Picoseconds;
+use crate::model::{Picoseconds, Reach};
+use crate::workers::side_by_side;
 use crate::{MergeInput, MergeOptions, MergeStats, RewriteStats};
 
 /// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
@@ -74,15 +75,18 @@ fn look_through<'a>(
     inputs: &[MergeInput<'_>],
     options: &'a MergeOptions,
 ) -> Result<(Vec<Survey>, Vec<Option<Kept<'a>>>), Error> {
+    let Some(filter) = options.filter.as_deref() else {
+        let of_inputs: Vec<(&Path, Option<Reach>)> = inputs.iter().map(|it| (it.path.as_path(), it.reach)).collect();
+        let surveys = side_by_side(of_inputs.len(), |place| survey(of_inputs[place].0, of_inputs[place].1, None));
+        return Ok((surveys.into_iter().collect::<Result<_, _>>()?, inputs.iter().map(|_| None).collect()));
+    };
     let mut surveys = Vec::with_capacity(inputs.len());
     let mut kept: Vec<Option<Kept<'a>>> = Vec::with_capacity(inputs.len());
     for (index, input) in inputs.iter().enumerate() {
-        let mut of_input = options.filter.as_deref().map(|filter| Kept::new(filter, index, input.reach));
-        let found = survey(input, of_input.as_mut())?;
-        if let Some(of_input) = &mut of_input {
-            of_input.survey(&input.path, found.base_ns)?;
-        }
-        kept.push(of_input);
+        let mut of_input = Kept::new(filter, index, input.reach);
+        let found = survey(&input.path, input.reach, Some(&mut of_input))?;
+        of_input.survey(&input.path, found.base_ns)?;
+        kept.push(Some(of_input));
         surveys.push(found);
     }
     Ok((surveys, kept))
@@ -99,10 +103,10 @@ struct Survey {
     names: ProcessNames,
 }
 
-fn survey(input: &MergeInput<'_>, mut kept: Option<&mut Kept<'_>>) -> Result<Survey, Error> {
-    let mut document = Document::open(&input.path, &[BASE_KEY])?;
+fn survey(path: &Path, reach: Option<Reach>, mut kept: Option<&mut Kept<'_>>) -> Result<Survey, Error> {
+    let mut document = Document::open(path, &[BASE_KEY])?;
     let mut found = Survey { base_ns: None, first_ps: None, largest_id: 0, at: 0, names: ProcessNames::default() };
-    let mut first_ps = None;
+    let (mut first_ps, mut args) = (None, Args::default());
     loop {
         match document.next()? {
             Item::End => break,
@@ -119,12 +123,12 @@ fn survey(input: &MergeInput<'_>, mut kept: Option<&mut Kept<'_>>) -> Result<Sur
                 }
             }
             Item::Event(event) => {
-                let (bytes, spans, offset) = (event.bytes, &event.spans, event.offset);
+                let (bytes, spans, offset) = (event.bytes, event.spans, event.offset);
                 found.names.look(bytes, spans);
                 if let Some(kept) = &mut kept {
                     kept.look(bytes, spans);
                 }
-                match tracks::largest_id(bytes, spans) {
+                match args.largest_id(&event) {
                     Ok(Some(id)) if id > found.largest_id => (found.largest_id, found.at) = (id, offset),
                     Ok(_) => {}
                     Err((at, problem)) => return Err(document.malformed(offset, at, problem)),
@@ -139,7 +143,7 @@ fn survey(input: &MergeInput<'_>, mut kept: Option<&mut Kept<'_>>) -> Result<Sur
     }
     let base_ps = i128::from(found.base_ns.unwrap_or(0)) * 1000;
     let stated = first_ps.map(|first: Picoseconds| first + base_ps);
-    found.first_ps = input.reach.map(|reach| reach.first_ps).or(stated);
+    found.first_ps = reach.map(|reach| reach.first_ps).or(stated);
     Ok(found)
 }
 
@@ -174,7 +178,7 @@ impl Merger<'_> {
         mut tracks: Tracks,
         mut times: Times,
     ) -> Result<(RewriteStats, u64), Error> {
-        let mut document = Document::open(&input.path, &[BASE_KEY])?;
+        let mut document = Document::open(&input.path, &[BASE_KEY])?.judging();
         let (mut edits, mut passing) = (Edits::default(), Passing::new(self.options.repair));
         let mut header = Header::begin(&mut self.headers, input);
         loop {
@@ -194,7 +198,7 @@ impl Merger<'_> {
                     out.extend_from_slice(if self.events == 0 { b"\n  " } else { b",\n  " });
                     let passed = tracks.edit(&event, &mut edits).and_then(|()| {
                         let write = |out: &mut Vec<u8>| edits.apply(event.bytes, out);
-                        passing.event(event.bytes, event.offset, out, write).map_err(|problem| (0, problem))
+                        passing.event(event.judged(), out, write).map_err(|problem| (0, problem))
                     });
                     if let Err((at, problem)) = passed {
                         let offset = event.offset;
@@ -224,6 +228,8 @@ struct Header<'a> {
     out: &'a mut Vec<u8>,
     /// Start of the present member, to be removed if it is too long.
     member: usize,
+    /// Where its value begins in the file.
+    value_at: Option<u64>,
     full: bool,
     left_out: u64,
 }
@@ -233,13 +239,13 @@ impl<'a> Header<'a> {
         let separator = if out.is_empty() { "" } else { "," };
         let name = Value::from(input.label());
         out.extend_from_slice(format!("{separator}\n    {{\"part\": {}, \"name\": {name}", input.part).as_bytes());
-        Header { member: out.len(), out, full: false, left_out: 0 }
+        Header { member: out.len(), value_at: None, out, full: false, left_out: 0 }
     }
 
     /// Begins a member at byte `at` of the file: its key, decoded and as written.
     fn key(&mut self, key: &[u8], raw: &[u8], at: u64, passing: &mut Passing) {
         passing.end(self.out);
-        self.member = self.out.len();
+        (self.member, self.value_at) = (self.out.len(), None);
         // The events have no pieces; their key alone would be no JSON.
         self.full = key == b"traceEvents";
         if self.full {
@@ -259,7 +265,7 @@ impl<'a> Header<'a> {
         if self.full {
             return;
         }
-        passing.piece(piece, at, self.out);
+        passing.piece(piece, *self.value_at.get_or_insert(at), self.out);
         if self.out.len() > HEADERS_MAX {
             self.out.truncate(self.member);
             self.full = true;

@@ -11,24 +11,32 @@
 //! | nanoseconds | absolute, with ns digits | `ts · 10^6` |
 //! | based | since `baseTimeNanoseconds` | `base · 10^3 + ts · 10^6` |
 //!
+//! Reading goes through `document`: of long files, other threads read blocks ahead and find the
+//! members of their events (`ahead`), from a map of strings and brackets made 16 bytes at a time
+//! (`structure`); what these cannot answer is scanned byte by byte (`scan`).
+//!
 //! The base may stand before the events or after them. What is changed is written in the third
 //! dialect; what is not changed keeps its very digits, and what is not a time passes byte for byte,
 //! be it valid UTF-8 or not.
 
+mod ahead;
 mod base;
 mod chunks;
 mod collectives;
 mod decimal;
 mod document;
 mod edits;
+mod event;
 mod facts;
 mod kept;
+mod layout;
 mod merge;
 mod rewrite;
 mod rows;
 mod scan;
 mod sink;
 mod source;
+mod structure;
 mod timing;
 mod tracks;
 mod valid;

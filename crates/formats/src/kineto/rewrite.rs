@@ -11,8 +11,9 @@ use serde_json::Value;
 
 use super::base::{self, BASE_KEY};
 use super::decimal::{self, Decimal};
-use super::document::{Document, Event, Item};
+use super::document::{Document, Item};
 use super::edits::Edits;
+use super::event::Event;
 use super::sink::Sink;
 use super::timing::{Timing, is_metadata};
 use super::valid::Passing;
@@ -40,7 +41,7 @@ pub(super) fn rewrite(
     let mut output_base = options.base_ns;
     for _ in 0..ATTEMPTS_MAX {
         let times = Times::new(input_base, output_base.or(input_base), options.reach);
-        let (document, sink) = (Document::open(input, &[BASE_KEY])?, Sink::create(output)?);
+        let (document, sink) = (Document::open(input, &[BASE_KEY])?.judging(), Sink::create(output)?);
         let passing = Passing::new(options.repair);
         let mut attempt = Attempt { document, sink, times, passing, options };
         match attempt.run(map)? {
@@ -72,6 +73,8 @@ pub(super) enum Repeat {
 impl Attempt<'_> {
     fn run(&mut self, map: &mut MapFunction<'_>) -> Result<Option<Repeat>, Error> {
         let (mut stated, mut edits, mut any) = (None, Edits::default(), false);
+        // Where the present value began: where its pieces end depends on how the file is read.
+        let mut value_at = None;
         loop {
             let at = self.document.position();
             match self.document.next()? {
@@ -88,7 +91,7 @@ impl Attempt<'_> {
                     out.extend_from_slice(&event.lead[comma.map_or(0, |at| at + 1)..]);
                     any = true;
                     let write = |out: &mut Vec<u8>| edits.apply(event.bytes, out);
-                    let passed = self.passing.event(event.bytes, event.offset, out, write);
+                    let passed = self.passing.event(event.judged(), out, write);
                     if let Err(problem) = passed {
                         let offset = event.offset;
                         return Err(self.document.malformed(offset, 0, problem));
@@ -115,11 +118,12 @@ impl Attempt<'_> {
                         _ => self.sink.put(&value)?,
                     }
                 }
-                Item::Key { bytes, .. }
-                | Item::Piece(bytes)
-                | Item::EventsOpen(bytes)
-                | Item::EventsClose(bytes)
-                | Item::Close(bytes) => {
+                Item::Piece(bytes) => {
+                    self.passing.piece(bytes, *value_at.get_or_insert(at), self.sink.out());
+                    self.sink.relieve()?;
+                }
+                Item::Key { bytes, .. } | Item::EventsOpen(bytes) | Item::EventsClose(bytes) | Item::Close(bytes) => {
+                    value_at = None;
                     self.passing.piece(bytes, at, self.sink.out());
                     self.sink.relieve()?;
                 }
@@ -188,7 +192,7 @@ impl Times {
         annotate: bool,
         edits: &mut Edits,
     ) -> Edited {
-        let (bytes, spans) = (event.bytes, &event.spans);
+        let (bytes, spans) = (event.bytes, event.spans);
         let describes = is_metadata(bytes, spans);
         let timing = Timing::believed(bytes, spans, self.input_base_ps, self.reach);
         if timing.is_err() && !describes {
@@ -244,14 +248,14 @@ impl Times {
         }
         let mut rounded = false;
         if relative != ts.ps || begin != round(relative) {
-            edits.replace(spans.ts.clone(), |out| decimal::write(out, begin, fine));
+            edits.replace(spans.ts.into(), |out| decimal::write(out, begin, fine));
             rounded |= ts.inexact;
         }
         if let Some((dur, new_end)) = lasting
             && new_end - new_start != dur.ps
         {
             let length = round(new_end - self.output_base_ps) - round(relative);
-            edits.replace(spans.dur.clone(), |out| decimal::write(out, length, fine));
+            edits.replace(spans.dur.into(), |out| decimal::write(out, length, fine));
             rounded |= dur.inexact;
         }
         self.stats.rounded += u64::from(rounded);
@@ -260,7 +264,7 @@ impl Times {
 
 /// Records in an event's args how far it was moved.
 fn annotate_event(event: &Event<'_>, moved: Picoseconds, edits: &mut Edits) {
-    let args = &event.spans.args;
+    let args = event.spans.args;
     let text = |out: &mut Vec<u8>| {
         out.extend_from_slice(b"\"timestamp_correction_ns\": ");
         decimal::write(out, decimal_of_ps(moved), false);
@@ -273,9 +277,9 @@ fn annotate_event(event: &Event<'_>, moved: Picoseconds, edits: &mut Edits) {
             text(out);
             out.push(b'}');
         });
-    } else if event.bytes[args.start] == b'{' {
-        let inside = args.start + 1;
-        let empty = super::scan::skip_space(event.bytes, inside) == args.end - 1;
+    } else if event.bytes[args.start()] == b'{' {
+        let inside = args.start() + 1;
+        let empty = super::scan::skip_space(event.bytes, inside) == args.end() - 1;
         edits.replace(inside..inside, |out| {
             text(out);
             if !empty {

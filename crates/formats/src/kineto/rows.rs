@@ -14,7 +14,7 @@ use foldhash::fast::FixedState;
 use super::scan;
 use super::words::Side;
 use crate::ChunkOptions;
-use crate::chunk::{Process, Track, TrackId, TrackKind};
+use crate::chunk::{Process, Track, TrackId, TrackKind, lossy};
 
 /// Name of a process or a thread in a file: a number or a text, as written.
 type Token = Box<[u8]>;
@@ -234,15 +234,19 @@ fn integer(token: &[u8]) -> Option<i64> {
 
 /// The decoded text of a JSON string, or any other value as written; invalid UTF-8 is replaced.
 pub(super) fn text(raw: &[u8]) -> Cow<'_, str> {
+    match text_bytes(raw) {
+        Cow::Borrowed(plain) => lossy(plain),
+        Cow::Owned(decoded) => Cow::Owned(lossy(&decoded).into_owned()),
+    }
+}
+
+/// The same, not checked.
+pub(super) fn text_bytes(raw: &[u8]) -> Cow<'_, [u8]> {
     let bare = match raw {
         [b'"', inner @ .., b'"'] => inner,
         other => other,
     };
-    match scan::key(bare) {
-        Some(Cow::Borrowed(plain)) => String::from_utf8_lossy(plain),
-        Some(Cow::Owned(decoded)) => Cow::Owned(String::from_utf8_lossy(&decoded).into_owned()),
-        None => String::from_utf8_lossy(bare),
-    }
+    scan::key(bare).unwrap_or(Cow::Borrowed(bare))
 }
 
 /// Processes and threads of one file.

@@ -8,6 +8,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use wide::u8x16;
+
 /// What is wrong, and where relative to the scanned slice.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -60,25 +62,48 @@ pub(super) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
+/// Finds the ends of strings and nested values.
+pub(super) trait Ends {
+    /// The place after the string that opens at `at`, and whether something in it is escaped.
+    fn string(&self, bytes: &[u8], at: usize) -> Option<(usize, bool)>;
+
+    /// The place after the string that opens at `at`.
+    #[inline]
+    fn string_end(&self, bytes: &[u8], at: usize) -> Option<usize> {
+        self.string(bytes, at).map(|(end, _)| end)
+    }
+
+    /// The place after the array or object that opens at `at`.
+    fn nested(&self, bytes: &[u8], at: usize) -> Result<Option<usize>, Fault>;
+}
+
+/// Byte by byte.
+pub(super) struct ByteScan;
+
+impl Ends for ByteScan {
+    #[inline]
+    fn string(&self, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
+        let mut at = at + 1;
+        let mut escaped = false;
+        loop {
+            at = next_quote_or_backslash(bytes, at)?;
+            if bytes[at] == b'"' {
+                return Some((at + 1, escaped));
+            }
+            escaped = true;
+            at += 2;
+        }
+    }
+
+    fn nested(&self, bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
+        nested_end(bytes, at)
+    }
+}
+
 /// The place after the string that opens at `at`.
 #[inline]
 pub(super) fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
-    string(bytes, at).map(|(end, _)| end)
-}
-
-/// The place after the string that opens at `at`, and whether something in it is escaped.
-#[inline]
-fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
-    let mut at = at + 1;
-    let mut escaped = false;
-    loop {
-        at = next_quote_or_backslash(bytes, at)?;
-        if bytes[at] == b'"' {
-            return Some((at + 1, escaped));
-        }
-        escaped = true;
-        at += 2;
-    }
+    ByteScan.string(bytes, at).map(|(end, _)| end)
 }
 
 /// Decodes a key: `"\u0074s"` is `ts`. `None` if an escape is not valid JSON.
@@ -127,8 +152,7 @@ fn unicode(rest: &[u8]) -> Option<(char, &[u8])> {
 }
 
 /// The place after the array or object that opens at `at`.
-#[inline]
-pub(super) fn nested_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
+fn nested_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
     let mut brackets = Brackets::default();
     let mut at = at;
     while let Some(&byte) = bytes.get(at) {
@@ -163,26 +187,60 @@ pub(super) fn nested_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault
 }
 
 /// The place after the number, `true`, `false` or `null` at `at`.
-#[inline]
-pub(super) fn scalar_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
-    let mut end = at;
-    while let Some(&byte) = bytes.get(end) {
-        match byte {
-            b'0'..=b'9' | b'.' | b'-' | b'+' | b'a'..=b'z' | b'A'..=b'Z' => end += 1,
-            b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n' if end > at => return Ok(Some(end)),
-            _ => return Err(Fault { at: end, problem: "a value was expected here" }),
-        }
+fn scalar_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
+    if let Some(end) = scalar_end_at_once(bytes, at) {
+        return Ok(Some(end));
     }
-    Ok(None)
+    let mut end = at;
+    while bytes.get(end).is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+')) {
+        end += 1;
+    }
+    match bytes.get(end) {
+        None => Ok(None),
+        Some(byte) if end > at && is_behind_scalar(*byte) => Ok(Some(end)),
+        Some(_) => Err(Fault { at: end, problem: "a value was expected here" }),
+    }
+}
+
+/// The same, by comparing 16 bytes at a time; `None` if that does not tell.
+#[inline]
+pub(super) fn scalar_end_at_once(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut end = at;
+    loop {
+        let chunk = bytes.get(end..)?.first_chunk::<16>()?;
+        let others = !of_scalars(u8x16::new(*chunk)).to_bitmask() & 0xffff;
+        if others == 0 {
+            end += 16;
+            continue;
+        }
+        let length = others.trailing_zeros() as usize;
+        end += length;
+        return (end > at && is_behind_scalar(chunk[length])).then_some(end);
+    }
+}
+
+#[inline]
+fn is_behind_scalar(byte: u8) -> bool {
+    matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// Sets all bits of the bytes that numbers, `true`, `false` and `null` consist of, and of other
+/// letters.
+#[inline]
+fn of_scalars(bytes: u8x16) -> u8x16 {
+    let of = |byte: u8| u8x16::splat(byte);
+    let digits = (bytes - of(b'0')).simd_lt(of(10));
+    let letters = ((bytes | of(0x20)) - of(b'a')).simd_lt(of(26));
+    digits | letters | bytes.simd_eq(of(b'.')) | bytes.simd_eq(of(b'-')) | bytes.simd_eq(of(b'+'))
 }
 
 /// The place after any value at `at`.
 #[inline]
-pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
+pub(super) fn value_end(bytes: &[u8], at: usize, ends: &impl Ends) -> Result<Option<usize>, Fault> {
     match bytes.get(at) {
         None => Ok(None),
-        Some(b'"') => Ok(string_end(bytes, at)),
-        Some(b'{' | b'[') => nested_end(bytes, at),
+        Some(b'"') => Ok(ends.string_end(bytes, at)),
+        Some(b'{' | b'[') => ends.nested(bytes, at),
         Some(_) => scalar_end(bytes, at),
     }
 }
@@ -193,6 +251,17 @@ pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault>
 pub(super) fn object(
     bytes: &[u8],
     at: usize,
+    member: impl FnMut(&[u8], Range<usize>) -> Result<(), Fault>,
+) -> Result<Option<usize>, Fault> {
+    object_with(bytes, at, &ByteScan, member)
+}
+
+/// Like [`object`], with another way to find the ends of strings and nested values.
+#[inline]
+pub(super) fn object_with(
+    bytes: &[u8],
+    at: usize,
+    ends: &impl Ends,
     mut member: impl FnMut(&[u8], Range<usize>) -> Result<(), Fault>,
 ) -> Result<Option<usize>, Fault> {
     let mut at = skip_space(bytes, at + 1);
@@ -205,7 +274,7 @@ pub(super) fn object(
             Some(b'"') => {}
             Some(_) => return Err(Fault { at, problem: "a key was expected here" }),
         }
-        let Some((key_end, escaped)) = string(bytes, at) else { return Ok(None) };
+        let Some((key_end, escaped)) = ends.string(bytes, at) else { return Ok(None) };
         let name = at + 1..key_end - 1;
         at = skip_space(bytes, key_end);
         match bytes.get(at) {
@@ -214,7 +283,7 @@ pub(super) fn object(
             Some(_) => return Err(Fault { at, problem: "a colon was expected here" }),
         }
         at = skip_space(bytes, at + 1);
-        let Some(end) = value_end(bytes, at)? else { return Ok(None) };
+        let Some(end) = value_end(bytes, at, ends)? else { return Ok(None) };
         if escaped {
             let decoded = key(&bytes[name.clone()]).ok_or(Fault { at: name.start, problem: WRONG_ESCAPE })?;
             member(&decoded, at..end)?;
@@ -231,52 +300,145 @@ pub(super) fn object(
     }
 }
 
-/// Positions of the members of an event that this program knows; empty ranges if absent.
+/// A position in an event: short, because there are many, and events are not long.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    #[inline]
+    pub(super) fn start(self) -> usize {
+        self.start as usize
+    }
+
+    #[inline]
+    pub(super) fn end(self) -> usize {
+        self.end as usize
+    }
+
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    /// What it covers.
+    #[inline]
+    pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start()..self.end()]
+    }
+}
+
+impl From<Range<usize>> for Span {
+    /// Buffers are shorter than 4 GiB.
+    #[inline]
+    fn from(range: Range<usize>) -> Span {
+        Span { start: range.start as u32, end: range.end as u32 }
+    }
+}
+
+impl From<Span> for Range<usize> {
+    #[inline]
+    fn from(span: Span) -> Range<usize> {
+        span.start()..span.end()
+    }
+}
+
+/// Positions of the members of an event that this program knows; empty if absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventSpans {
     /// The length of the whole event.
     pub(super) end: usize,
-    pub(super) ph: Range<usize>,
-    pub(super) name: Range<usize>,
-    pub(super) cat: Range<usize>,
-    pub(super) ts: Range<usize>,
-    pub(super) dur: Range<usize>,
-    pub(super) pid: Range<usize>,
-    pub(super) tid: Range<usize>,
-    pub(super) id: Range<usize>,
-    pub(super) bind_id: Range<usize>,
-    pub(super) args: Range<usize>,
+    pub(super) ph: Span,
+    pub(super) name: Span,
+    pub(super) cat: Span,
+    pub(super) ts: Span,
+    pub(super) dur: Span,
+    pub(super) pid: Span,
+    pub(super) tid: Span,
+    pub(super) id: Span,
+    pub(super) bind_id: Span,
+    pub(super) args: Span,
 }
 
 /// Finds the members of the event that `bytes` begin with.
+#[cfg(test)]
 pub(super) fn event(bytes: &[u8]) -> Result<Option<EventSpans>, Fault> {
+    event_with(bytes, &ByteScan)
+}
+
+/// Finds the members of the event that `bytes` begin with.
+pub(super) fn event_with(bytes: &[u8], ends: &impl Ends) -> Result<Option<EventSpans>, Fault> {
     let mut spans = EventSpans::default();
-    let end = object(bytes, 0, |key, value| {
-        let place = match key {
-            b"ts" => &mut spans.ts,
-            b"dur" => &mut spans.dur,
-            b"ph" => &mut spans.ph,
-            b"name" => &mut spans.name,
-            b"cat" => &mut spans.cat,
-            b"pid" => &mut spans.pid,
-            b"tid" => &mut spans.tid,
-            b"id" => &mut spans.id,
-            b"bind_id" => &mut spans.bind_id,
-            b"args" => &mut spans.args,
-            _ => return Ok(()),
-        };
-        if place.start < place.end {
+    let end = object_with(bytes, 0, ends, |key, value| {
+        let Some(member) = Member::of(key) else { return Ok(()) };
+        let place = spans.of_mut(member);
+        if !place.is_empty() {
             // Readers differ in which of the two they believe; a corrected file must not depend on
             // that.
             return Err(Fault { at: value.start, problem: "an event has this key twice" });
         }
-        *place = value;
+        *place = value.into();
         Ok(())
     })?;
     Ok(end.map(|end| {
         spans.end = end;
         spans
     }))
+}
+
+/// A member of an event that this program knows.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Member {
+    Ph,
+    Name,
+    Cat,
+    Ts,
+    Dur,
+    Pid,
+    Tid,
+    Id,
+    BindId,
+    Args,
+}
+
+impl Member {
+    /// The member of this key.
+    #[inline]
+    pub(super) fn of(key: &[u8]) -> Option<Member> {
+        Some(match key {
+            b"ts" => Member::Ts,
+            b"dur" => Member::Dur,
+            b"ph" => Member::Ph,
+            b"name" => Member::Name,
+            b"cat" => Member::Cat,
+            b"pid" => Member::Pid,
+            b"tid" => Member::Tid,
+            b"id" => Member::Id,
+            b"bind_id" => Member::BindId,
+            b"args" => Member::Args,
+            _ => return None,
+        })
+    }
+}
+
+impl EventSpans {
+    #[inline]
+    pub(super) fn of_mut(&mut self, member: Member) -> &mut Span {
+        match member {
+            Member::Ph => &mut self.ph,
+            Member::Name => &mut self.name,
+            Member::Cat => &mut self.cat,
+            Member::Ts => &mut self.ts,
+            Member::Dur => &mut self.dur,
+            Member::Pid => &mut self.pid,
+            Member::Tid => &mut self.tid,
+            Member::Id => &mut self.id,
+            Member::BindId => &mut self.bind_id,
+            Member::Args => &mut self.args,
+        }
+    }
 }
 
 const fn repeat(byte: u8) -> u64 {
@@ -346,7 +508,7 @@ mod tests {
     fn members_of_an_event_are_found() {
         let text = br#"{ "ph": "X", "args": {"ts": 1, "x": [{"ts":"}"}]}, "ts": 4.5 ,"dur":2,"tid":"a" }, more"#;
         let spans = event(text).unwrap().unwrap();
-        let at = |range: &Range<usize>| std::str::from_utf8(&text[range.clone()]).unwrap().to_owned();
+        let at = |span: &Span| std::str::from_utf8(span.of(text)).unwrap().to_owned();
         assert_eq!(
             (at(&spans.ph), at(&spans.ts), at(&spans.dur), at(&spans.tid)),
             (r#""X""#.into(), "4.5".into(), "2".into(), r#""a""#.into())
@@ -371,7 +533,7 @@ mod tests {
         }
         let text = br#"{"\u0074s":4,"d\u0075r":2,"args":{"ts":1},"\u0070id":3}"#;
         let spans = event(text).unwrap().unwrap();
-        let at = |range: &Range<usize>| std::str::from_utf8(&text[range.clone()]).unwrap();
+        let at = |span: &Span| std::str::from_utf8(span.of(text)).unwrap();
         assert_eq!((at(&spans.ts), at(&spans.dur), at(&spans.pid)), ("4", "2", "3"));
         let twice = event(br#"{"ts":4,"\u0074s":5}"#).unwrap_err();
         assert_eq!((twice.at, twice.problem), (18, "an event has this key twice"));

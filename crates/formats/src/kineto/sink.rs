@@ -1,6 +1,7 @@
 //! The output file, plain or gzip, which appears under its name only when it is complete.
 //!
-//! `rewrite` and `merge` append to [`Sink::out`]. Gzip (chosen by the name's ending) uses several
+//! `rewrite` and `merge` append to [`Sink::out`]. Full buffers are written by another thread if
+//! there are several processors. Gzip (chosen by the name's ending) uses several
 //! threads: blocks go round-robin to workers, each of which deflates its block independently and
 //! ends it with a sync flush, and a writer collects them in the same order. Such blocks refer to
 //! nothing before them and end on a byte boundary, so they can be concatenated. The file is
@@ -16,6 +17,7 @@ use flate2::{Compress, Compression, Crc, FlushCompress};
 use probe_sync_files::AtomicFile;
 
 use crate::Error;
+use crate::workers::workers;
 
 /// A file being written.
 pub(super) struct Sink {
@@ -27,6 +29,7 @@ pub(super) struct Sink {
 
 enum To {
     Plain(AtomicFile),
+    Writer(Writer),
     Gzip(Deflater),
     /// Finished, or failed permanently.
     Nobody,
@@ -37,10 +40,11 @@ impl Sink {
     pub(super) fn create(path: &Path) -> Result<Sink, Error> {
         let file = AtomicFile::create(path).map_err(Error::io(path, "create"))?;
         let gzip = path.extension().is_some_and(|extension| extension == "gz");
-        let to = if gzip {
-            To::Gzip(Deflater::start(file).map_err(Error::io(path, "start threads for"))?)
-        } else {
-            To::Plain(file)
+        let start = Error::io(path, "start threads for");
+        let to = match gzip {
+            true => To::Gzip(Deflater::start(file).map_err(start)?),
+            false if workers() > 1 => To::Writer(Writer::start(file).map_err(start)?),
+            false => To::Plain(file),
         };
         let buffer = Vec::with_capacity(BLOCK_BYTES + BLOCK_SLACK);
         Ok(Sink { path: path.to_path_buf(), buffer, bytes: 0, to })
@@ -72,11 +76,7 @@ impl Sink {
     /// Makes the file appear under its name; its length before compression.
     pub(super) fn finish(mut self) -> Result<u64, Error> {
         self.flush()?;
-        let file = match std::mem::replace(&mut self.to, To::Nobody) {
-            To::Plain(file) => file,
-            To::Gzip(deflater) => deflater.finish().map_err(Error::io(&self.path, "write"))?,
-            To::Nobody => return Err(Error::io(&self.path, "write")(stopped())),
-        };
+        let file = std::mem::replace(&mut self.to, To::Nobody).finish().map_err(Error::io(&self.path, "write"))?;
         // A trace can be written again from its input: no reason to wait for the disk.
         file.commit_without_sync().map_err(Error::io(&self.path, "rename"))?;
         Ok(self.bytes)
@@ -84,31 +84,77 @@ impl Sink {
 
     fn flush(&mut self) -> Result<(), Error> {
         self.bytes += self.buffer.len() as u64;
-        match &mut self.to {
-            To::Plain(file) => {
-                file.write_all(&self.buffer).map_err(Error::io(&self.path, "write"))?;
-                self.buffer.clear();
-            }
-            To::Gzip(deflater) => {
-                let next = Vec::with_capacity(BLOCK_BYTES + BLOCK_SLACK);
-                let block = std::mem::replace(&mut self.buffer, next);
-                if !deflater.send(block) {
-                    // The writer has stopped: it knows why.
-                    let reason = match std::mem::replace(&mut self.to, To::Nobody) {
-                        To::Gzip(deflater) => deflater.finish().err(),
-                        _ => None,
-                    };
-                    return Err(Error::io(&self.path, "write")(reason.unwrap_or_else(stopped)));
-                }
-            }
-            To::Nobody => return Err(Error::io(&self.path, "write")(stopped())),
+        if let To::Plain(file) = &mut self.to {
+            file.write_all(&self.buffer).map_err(Error::io(&self.path, "write"))?;
+            self.buffer.clear();
+            return Ok(());
         }
-        Ok(())
+        let next = Vec::with_capacity(BLOCK_BYTES + BLOCK_SLACK);
+        let block = std::mem::replace(&mut self.buffer, next);
+        if self.to.give(block) {
+            return Ok(());
+        }
+        // The thread that writes has stopped: it knows why.
+        let reason = std::mem::replace(&mut self.to, To::Nobody).finish().err();
+        Err(Error::io(&self.path, "write")(reason.unwrap_or_else(stopped)))
+    }
+}
+
+impl To {
+    /// Passes a block on to another thread; returns `false` if that has stopped.
+    fn give(&mut self, block: Vec<u8>) -> bool {
+        match self {
+            To::Writer(writer) => writer.blocks.as_ref().is_some_and(|blocks| blocks.send(block).is_ok()),
+            To::Gzip(deflater) => deflater.send(block),
+            To::Plain(_) | To::Nobody => false,
+        }
+    }
+
+    /// Waits until everything is written.
+    fn finish(self) -> std::io::Result<AtomicFile> {
+        match self {
+            To::Plain(file) => Ok(file),
+            To::Writer(writer) => writer.finish(),
+            To::Gzip(deflater) => deflater.finish(),
+            To::Nobody => Err(stopped()),
+        }
     }
 }
 
 fn stopped() -> std::io::Error {
     std::io::Error::other("the writing thread stopped")
+}
+
+/// The thread that writes.
+struct Writer {
+    blocks: Option<SyncSender<Vec<u8>>>,
+    thread: Option<JoinHandle<std::io::Result<AtomicFile>>>,
+}
+
+impl Writer {
+    fn start(mut file: AtomicFile) -> std::io::Result<Writer> {
+        let (blocks, to_write) = sync_channel::<Vec<u8>>(BLOCKS_AHEAD);
+        let work = move || to_write.into_iter().try_for_each(|block| file.write_all(&block)).map(|()| file);
+        let thread = std::thread::Builder::new().name("write".into()).spawn(work)?;
+        Ok(Writer { blocks: Some(blocks), thread: Some(thread) })
+    }
+
+    /// Waits until everything is written.
+    fn finish(mut self) -> std::io::Result<AtomicFile> {
+        self.blocks = None;
+        let thread = self.thread.take().ok_or_else(stopped)?;
+        thread.join().unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.blocks = None;
+        if let Some(thread) = self.thread.take() {
+            // Whoever drops it unfinished has an error of its own to report.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// The threads that compress and the one that writes.
@@ -127,7 +173,7 @@ struct Deflated {
 
 impl Deflater {
     fn start(file: AtomicFile) -> std::io::Result<Deflater> {
-        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
+        let workers = workers().min(WORKERS_MAX);
         let mut blocks = Vec::with_capacity(workers);
         let mut results = Vec::with_capacity(workers);
         for _ in 0..workers {

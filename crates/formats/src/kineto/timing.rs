@@ -25,10 +25,10 @@ impl Timing {
         if spans.ts.is_empty() {
             return Ok(None);
         }
-        let ts = number(&bytes[spans.ts.clone()]).ok_or(Oddity::NoNumber)?;
+        let ts = number(spans.ts.of(bytes)).ok_or(Oddity::NoNumber)?;
         let dur = match spans.dur.is_empty() {
             true => None,
-            false => Some(number(&bytes[spans.dur.clone()]).ok_or(Oddity::NoNumber)?),
+            false => Some(number(spans.dur.of(bytes)).ok_or(Oddity::NoNumber)?),
         };
         match dur {
             Some(dur) if dur.ps < 0 => Err(Oddity::Backwards),
@@ -76,7 +76,7 @@ impl Timing {
 /// Returns true for an event that describes a process or a thread, whose time means nothing.
 #[inline]
 pub(super) fn is_metadata(bytes: &[u8], spans: &EventSpans) -> bool {
-    &bytes[spans.ph.clone()] == b"\"M\""
+    spans.ph.of(bytes) == b"\"M\""
 }
 
 #[inline]

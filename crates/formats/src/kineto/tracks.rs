@@ -12,9 +12,12 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
 
-use super::document::Event;
+use foldhash::fast::RandomState;
+
 use super::edits::Edits;
-use super::scan::{self, EventSpans, Fault};
+use super::event::Event;
+use super::layout::{Key, Layouts};
+use super::scan::{self, EventSpans, Fault, Span};
 use super::words::{self, Side};
 
 /// Position of a fault in an event, and the fault.
@@ -30,7 +33,8 @@ pub(super) struct Tracks {
     /// Position of the node among all, for viewers that sort.
     place: u64,
     names: ProcessNames,
-    processes: HashMap<Vec<u8>, Process>,
+    processes: HashMap<Vec<u8>, Process, RandomState>,
+    args: Args,
 }
 
 /// What a file says about its processes, possibly after their events.
@@ -52,24 +56,24 @@ impl ProcessNames {
     /// Processes an event.
     #[inline]
     pub(super) fn look(&mut self, bytes: &[u8], spans: &EventSpans) {
-        let pid = words::number(&bytes[spans.pid.clone()]);
+        let pid = words::number(spans.pid.of(bytes));
         let numbered = pid.first().is_some_and(u8::is_ascii_digit);
-        if &bytes[spans.ph.clone()] != b"\"M\"" {
-            if self.main.is_none() && numbered && is_of_process(words::category(&bytes[spans.cat.clone()]), pid) {
+        if spans.ph.of(bytes) != b"\"M\"" {
+            if self.main.is_none() && numbered && is_of_process(words::category(spans.cat.of(bytes)), pid) {
                 self.main = Some(pid.to_vec());
             }
             return;
         }
-        let (into, wanted) = match &bytes[spans.name.clone()] {
+        let (into, wanted) = match spans.name.of(bytes) {
             b"\"process_labels\"" => (&mut self.labels, &b"labels"[..]),
             b"\"process_name\"" => (&mut self.named, &b"name"[..]),
             _ => return,
         };
-        if into.len() >= NAMED_MAX || !bytes[spans.args.clone()].starts_with(b"{") {
+        if into.len() >= NAMED_MAX || !spans.args.of(bytes).starts_with(b"{") {
             return;
         }
         // What is wrong with an event is found when it is written.
-        let _ = scan::object(&bytes[..spans.args.end], spans.args.start, |key, value| {
+        let _ = scan::object(&bytes[..spans.args.end()], spans.args.start(), |key, value| {
             if key == wanted && bytes[value.clone()].starts_with(b"\"") {
                 into.insert(pid.to_vec(), bytes[value].to_vec());
             }
@@ -101,7 +105,7 @@ struct Process {
     number: u64,
     named: bool,
     sorted: bool,
-    threads: HashMap<Vec<u8>, Thread>,
+    threads: HashMap<Vec<u8>, Thread, RandomState>,
 }
 
 struct Thread {
@@ -127,42 +131,48 @@ impl Tracks {
         let index = index as u64;
         let first = (index + 1) * STRIDE;
         let place = place as u64;
-        Tracks { prefix, first, used: 0, id_shift: index * id_stride, place, names, processes: HashMap::new() }
+        Tracks {
+            prefix,
+            first,
+            used: 0,
+            id_shift: index * id_stride,
+            place,
+            names,
+            processes: HashMap::default(),
+            args: Args::default(),
+        }
     }
 
     /// Adds the changes of an event.
     pub(super) fn edit(&mut self, event: &Event<'_>, edits: &mut Edits) -> Result<(), EventFault> {
-        let (bytes, spans) = (event.bytes, &event.spans);
+        let (bytes, spans) = (event.bytes, event.spans);
         if bytes.get(1..bytes.len().saturating_sub(1)).is_none_or(|body| body.trim_ascii().is_empty()) {
             // An event that says nothing has no member to put others before, and nothing to tell
             // apart.
             return Ok(());
         }
-        for (span, problem) in
-            [(&spans.pid, "pid is not a name or number"), (&spans.tid, "tid is not a name or number")]
+        for (span, problem) in [(spans.pid, "pid is not a name or number"), (spans.tid, "tid is not a name or number")]
         {
             // In a name made of it its quotes would end the name; and no viewer tells tracks apart
             // by such values.
-            if matches!(bytes[span.clone()].first(), Some(b'{' | b'[')) {
-                return Err((span.start, problem));
+            if matches!(span.of(bytes).first(), Some(b'{' | b'[')) {
+                return Err((span.start(), problem));
             }
         }
         let metadata = metadata(bytes, spans);
-        let [pid, tid] = [&spans.pid, &spans.tid].map(|span| words::number(&bytes[span.clone()]));
+        let [pid, tid] = [spans.pid, spans.tid].map(|span| words::number(span.of(bytes)));
         let (process, thread) = self.numbers(pid, tid, metadata)?;
-        put(edits, &spans.pid, "pid", process);
-        put(edits, &spans.tid, "tid", thread);
-        for span in [&spans.id, &spans.bind_id] {
-            self.move_id(bytes, span, edits);
+        put(edits, spans.pid, "pid", process);
+        put(edits, spans.tid, "tid", thread);
+        for span in [spans.id, spans.bind_id] {
+            self.move_id(bytes, span.into(), edits);
         }
-        if bytes[spans.args.clone()].first() != Some(&b'{') {
-            return Ok(());
-        }
-        let walked = scan::object(&bytes[..spans.args.end], spans.args.start, |key, value| {
+        let mut args = std::mem::take(&mut self.args);
+        for (key, value) in args.of(event)?.drain(..) {
             match (metadata, key) {
-                (Metadata::Other, key) if ID_ARGS.contains(&key) => self.move_id(bytes, &value, edits),
-                (Metadata::ProcessName, b"name") => self.prefix_name(bytes, &value, pid, edits),
-                (Metadata::ProcessOrder, b"sort_index") => {
+                (Metadata::Other, ArgKey::Id) => self.move_id(bytes, value, edits),
+                (Metadata::ProcessName, ArgKey::Name) => self.prefix_name(bytes, &value, pid, edits),
+                (Metadata::ProcessOrder, ArgKey::SortIndex) => {
                     // A remnant of its own place is at home in another process.
                     let stated = parse(&bytes[value.clone()]).filter(|_| !self.is_remnant(pid));
                     let order = self.order(process, stated);
@@ -170,9 +180,9 @@ impl Tracks {
                 }
                 _ => {}
             }
-            Ok(())
-        });
-        walked.map(|_| ()).map_err(|fault: Fault| (fault.at, fault.problem))
+        }
+        self.args = args;
+        Ok(())
     }
 
     /// Metadata for what the file has not named, each preceded by a comma and a line feed.
@@ -206,7 +216,7 @@ impl Tracks {
         let tid = if own == pid || !tid.is_empty() { tid } else { own };
         if !self.processes.contains_key(pid) {
             let number = self.next_number()?;
-            let process = Process { number, named: false, sorted: false, threads: HashMap::new() };
+            let process = Process { number, named: false, sorted: false, threads: HashMap::default() };
             self.processes.insert(pid.to_vec(), process);
         }
         let (first, used) = (self.first, &mut self.used);
@@ -271,16 +281,16 @@ impl Tracks {
         }
     }
 
-    fn move_id(&self, bytes: &[u8], span: &Range<usize>, edits: &mut Edits) {
+    fn move_id(&self, bytes: &[u8], span: Range<usize>, edits: &mut Edits) {
         let value = &bytes[span.clone()];
         match id(value) {
-            Some(number) if value[0] != b'"' => edits.replace(span.clone(), |out| append(out, number + self.id_shift)),
+            Some(number) if value[0] != b'"' => edits.replace(span, |out| append(out, number + self.id_shift)),
             // The same number may stand elsewhere without quotes.
             Some(number) if words::number(value).len() < value.len() => {
                 edits.replace(span.start + 1..span.end - 1, |out| append(out, number + self.id_shift));
             }
             // A string of an id is hexadecimal by convention; so is what takes its place.
-            Some(number) => edits.replace(span.clone(), |out| {
+            Some(number) => edits.replace(span, |out| {
                 out.extend_from_slice(format!("\"0x{:x}\"", number + self.id_shift).as_bytes());
             }),
             None if value.first() == Some(&b'"') => {
@@ -294,19 +304,51 @@ impl Tracks {
     }
 }
 
-/// The largest id of an event.
-pub(super) fn largest_id(bytes: &[u8], spans: &EventSpans) -> Result<Option<u64>, EventFault> {
-    let mut largest = id(&bytes[spans.id.clone()]).max(id(&bytes[spans.bind_id.clone()]));
-    if bytes[spans.args.clone()].first() == Some(&b'{') {
-        scan::object(&bytes[..spans.args.end], spans.args.start, |key, value| {
-            if ID_ARGS.contains(&key) {
-                largest = largest.max(id(&bytes[value]));
-            }
-            Ok(())
-        })
-        .map_err(|fault| (fault.at, fault.problem))?;
+/// An arg that merging may change.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum ArgKey {
+    /// An id to which other events refer.
+    Id,
+    Name,
+    SortIndex,
+}
+
+impl Key for ArgKey {
+    fn of(key: &[u8]) -> Option<ArgKey> {
+        match key {
+            b"External id" | b"External Id" | b"correlation" => Some(ArgKey::Id),
+            b"name" => Some(ArgKey::Name),
+            b"sort_index" => Some(ArgKey::SortIndex),
+            _ => None,
+        }
     }
-    Ok(largest)
+}
+
+/// Finds such args in one event after the other.
+#[derive(Default)]
+pub(super) struct Args {
+    layouts: Layouts<ArgKey>,
+    found: Vec<(ArgKey, Range<usize>)>,
+}
+
+impl Args {
+    fn of(&mut self, event: &Event<'_>) -> Result<&mut Vec<(ArgKey, Range<usize>)>, EventFault> {
+        let (bytes, args) = (event.bytes, event.spans.args);
+        self.found.clear();
+        if args.of(bytes).first() == Some(&b'{') {
+            let walked = self.layouts.object(bytes, args.start(), &event.ends, &mut self.found);
+            walked.map_err(|fault: Fault| (fault.at, fault.problem))?;
+        }
+        Ok(&mut self.found)
+    }
+
+    /// The largest id of an event.
+    pub(super) fn largest_id(&mut self, event: &Event<'_>) -> Result<Option<u64>, EventFault> {
+        let (bytes, spans) = (event.bytes, event.spans);
+        let own = id(spans.id.of(bytes)).max(id(spans.bind_id.of(bytes)));
+        let ids = self.of(event)?.drain(..).filter(|(key, _)| *key == ArgKey::Id);
+        Ok(ids.filter_map(|(_, value)| id(&bytes[value])).max().max(own))
+    }
 }
 
 /// An id: an integer, with or without quotes, or a hexadecimal one in a string.
@@ -338,10 +380,10 @@ fn next_number(first: u64, used: &mut u64) -> Result<u64, EventFault> {
 }
 
 fn metadata(bytes: &[u8], spans: &EventSpans) -> Metadata {
-    if &bytes[spans.ph.clone()] != b"\"M\"" {
+    if spans.ph.of(bytes) != b"\"M\"" {
         return Metadata::Other;
     }
-    match &bytes[spans.name.clone()] {
+    match spans.name.of(bytes) {
         b"\"process_name\"" => Metadata::ProcessName,
         b"\"process_sort_index\"" => Metadata::ProcessOrder,
         b"\"thread_name\"" => Metadata::ThreadName,
@@ -358,11 +400,11 @@ fn is_of_process(category: &[u8], pid: &[u8]) -> bool {
 }
 
 /// Replaces a member's value, or adds the member at the front.
-fn put(edits: &mut Edits, span: &Range<usize>, key: &str, number: u64) {
+fn put(edits: &mut Edits, span: Span, key: &str, number: u64) {
     if span.is_empty() {
         edits.replace(1..1, |out| out.extend_from_slice(format!("\"{key}\": {number}, ").as_bytes()));
     } else {
-        edits.replace(span.clone(), |out| append(out, number));
+        edits.replace(span.into(), |out| append(out, number));
     }
 }
 
@@ -404,5 +446,3 @@ const SPANS_FROM: u64 = 1 << 29;
 const REMNANTS: [&[u8]; 4] = [b"\"Spans\"", b"\"Traces\"", b"\"\"", b""];
 /// Names and labels of processes that are kept of a file.
 const NAMED_MAX: usize = 4096;
-/// Args that hold ids which other events refer to.
-const ID_ARGS: [&[u8]; 3] = [b"External id", b"External Id", b"correlation"];

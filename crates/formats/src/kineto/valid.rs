@@ -60,20 +60,20 @@ impl Passing {
         self.invalid.note(self.repair)
     }
 
-    /// Checks the event at byte `at` of the file, and lets `write` append the result.
+    /// Checks the event at byte `at` of the file, and lets `write` append the result; `is_valid`:
+    /// whether its strings and scalars are valid JSON.
     ///
     /// # Errors
     /// Returns an error if it is to be repaired, and its brackets or commas are wrong.
     #[inline]
     pub(super) fn event(
         &mut self,
-        event: &[u8],
-        at: u64,
+        (event, at, is_valid): (&[u8], u64, bool),
         out: &mut Vec<u8>,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), &'static str> {
         if !self.repair {
-            if !is_valid(event) {
+            if !is_valid {
                 self.mended(event, at, &mut Vec::new());
             }
             write(out);
@@ -83,7 +83,7 @@ impl Passing {
         write(&mut self.changed);
         let written = std::mem::take(&mut self.changed);
         let from = out.len();
-        if is_valid(event) {
+        if is_valid {
             out.extend_from_slice(&written);
         } else {
             self.mended(&written, at, out);
@@ -188,7 +188,7 @@ fn string(bytes: &[u8], at: usize) -> Option<usize> {
     Some(end)
 }
 
-fn is_of_scalar(byte: u8) -> bool {
+pub(super) fn is_of_scalar(byte: u8) -> bool {
     !matches!(byte, b'{' | b'}' | b'[' | b']' | b':' | b',' | b'"' | b' ' | b'\t' | b'\r' | b'\n')
 }
 

@@ -6,7 +6,7 @@
 
 mod source;
 
-pub use source::{Header, Run, Source};
+pub use source::{Header, RawHeader, Run, Source};
 
 /// A varint, as its value and its width; `None` when it is cut short or longer than 64 bits.
 #[inline(always)]
@@ -15,8 +15,22 @@ pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     if first < 0x80 {
         return Some((u64::from(first), 1));
     }
-    let mut value = u64::from(first & 0x7f);
-    for (index, &byte) in bytes.iter().enumerate().take(VARINT_MAX).skip(1) {
+    // Most longer ones are times, which end within eight bytes and have more bytes behind them.
+    if let Some(word) = bytes.first_chunk() {
+        let word = u64::from_le_bytes(*word);
+        let ends = !word & CONTINUATION_BITS;
+        if ends != 0 {
+            let number = word & (ends ^ (ends - 1)) & !CONTINUATION_BITS;
+            return Some((joined(number), ends.trailing_zeros() as usize / 8 + 1));
+        }
+    }
+    bytewise_varint(bytes)
+}
+
+/// A varint of more than one byte near the end of `bytes`, or a very long one.
+fn bytewise_varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0;
+    for (index, &byte) in bytes.iter().take(VARINT_MAX).enumerate() {
         if index == VARINT_MAX - 1 && byte > 1 {
             return None;
         }
@@ -28,6 +42,22 @@ pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
+/// Joins eight groups of seven bits, one in each byte, to a number of 56 bits.
+#[inline(always)]
+fn joined(groups: u64) -> u64 {
+    let pairs = groups & 0x007f_007f_007f_007f | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4
+}
+
+/// Splits a number of 56 bits into eight groups of seven bits, one in each byte.
+#[inline(always)]
+fn split(number: u64) -> u64 {
+    let fours = number & 0x0fff_ffff | (number & 0x00ff_ffff_f000_0000) << 4;
+    let pairs = fours & 0x0000_3fff_0000_3fff | (fours & 0x0fff_c000_0fff_c000) << 2;
+    pairs & 0x007f_007f_007f_007f | (pairs & 0x3f80_3f80_3f80_3f80) << 1
+}
+
 /// Number of bytes of the shortest varint of `value`.
 #[inline]
 pub fn varint_width(value: u64) -> usize {
@@ -37,11 +67,36 @@ pub fn varint_width(value: u64) -> usize {
 /// Appends the shortest varint.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    if value < 0x80 {
+        out.push(value as u8);
+        return;
+    }
+    let width = varint_width(value);
+    if width <= 8 {
+        let continued = CONTINUATION_BITS & ((1 << (8 * (width - 1))) - 1);
+        let end = out.len() + width;
+        // Eight bytes at once, of which the last ones are dropped: one move instead of a loop.
+        out.extend_from_slice(&(split(value) | continued).to_le_bytes());
+        out.truncate(end);
+        return;
+    }
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+/// Replaces a varint by that of `value`, which has as many bytes.
+#[inline]
+pub(crate) fn overwrite_varint(place: &mut [u8], mut value: u64) {
+    if let [continued @ .., last] = place {
+        for byte in continued {
+            *byte = value as u8 | 0x80;
+            value >>= 7;
+        }
+        *last = value as u8;
+    }
 }
 
 /// A varint of exactly `width` bytes, padded if `value` needs fewer; legal protobuf, though not the
@@ -203,6 +258,8 @@ pub fn bad_tag(tag: u64) -> String {
     format!("not the expected protobuf: field {number} has wire type {wire}")
 }
 
+/// The bit in each of eight bytes that says that another byte follows.
+const CONTINUATION_BITS: u64 = 0x8080_8080_8080_8080;
 /// Bytes of the longest varint.
 pub const VARINT_MAX: usize = 10;
 
@@ -218,6 +275,17 @@ mod tests {
         assert_eq!(varint_width(value), out.len(), "{value}");
         let padded = padded_varint(value, VARINT_MAX);
         assert_eq!(varint(&padded), Some((value, VARINT_MAX)), "{value} padded");
+        let width = out.len();
+        for cut in 0..width {
+            assert_eq!(varint(&out[..cut]), None, "{value} cut");
+        }
+        // Whatever follows, and however the bytes are read.
+        assert_eq!(bytewise_varint(&out), Some((value, width)));
+        out.extend([0xff; VARINT_MAX]);
+        assert_eq!(varint(&out), Some((value, width)), "{value} before others");
+        let mut written = vec![1];
+        put_varint(&mut written, value);
+        assert_eq!(written[1..], out[..width], "{value} behind another");
     }
 
     #[test]

@@ -34,6 +34,17 @@ enum Input {
     Gzip(Box<MultiGzDecoder<BufReader<File>>>),
 }
 
+/// Tag and length of a field of bytes, as in the file.
+#[derive(Copy, Clone, Debug)]
+pub struct RawHeader<'a> {
+    /// The tag.
+    pub tag: &'a [u8],
+    /// The length.
+    pub length: &'a [u8],
+    /// The length's value.
+    pub value: u64,
+}
+
 /// A field's tag and number or length; the bytes of its value, if any, come next.
 #[derive(Copy, Clone, Debug)]
 pub struct Header {
@@ -54,6 +65,11 @@ impl Header {
     /// Tag and number or length as in the file.
     pub fn raw(&self) -> &[u8] {
         &self.raw[..usize::from(self.raw_width)]
+    }
+
+    /// The header of a field of bytes.
+    pub fn as_raw(&self) -> RawHeader<'_> {
+        RawHeader { tag: self.tag(), length: self.value_raw(), value: self.value }
     }
 
     /// The tag as in the file.
@@ -273,8 +289,10 @@ impl Source {
         if self.buffer.len() < want {
             self.buffer.resize(want.next_power_of_two(), 0);
         }
+        // A buffer that a long piece enlarged is not filled for the next short one.
+        let full = want.max(BUFFER_BYTES);
         while self.end < want {
-            let free = &mut self.buffer[self.end..];
+            let free = &mut self.buffer[self.end..full];
             let count = match &mut self.input {
                 Input::Plain(file) => file.read(free),
                 Input::Gzip(decoder) => decoder.read(free),
@@ -316,7 +334,7 @@ impl Source {
             return Ok(None);
         }
         let rest = self.start + length..self.end;
-        spare.resize(self.buffer.len().max(spare.len()), 0);
+        spare.resize(rest.len().max(spare.len()).max(BUFFER_BYTES), 0);
         spare[..rest.len()].copy_from_slice(&self.buffer[rest.clone()]);
         let buffer = std::mem::replace(&mut self.buffer, spare);
         let run = Run { buffer, start: self.start, length, position: self.position };
@@ -336,6 +354,7 @@ pub struct Run {
 
 impl Run {
     /// The fields, one behind the other.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.start + self.length]
     }

@@ -112,7 +112,7 @@ fn read_kind(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Out
     let of = |base: &str| source.table(base);
     let sql = rows::query(kind, table, &of);
     let failed = |problem: rusqlite::Error| source.database.wrong(&table.name, &problem);
-    let arguments_sql = of("rocpd_arg").filter(|_| out.options.args).map(|table| {
+    let arguments_sql = of("rocpd_arg").filter(|_| out.options.args.any()).map(|table| {
         format!(
             "SELECT event_id, name, value FROM {} NOT INDEXED WHERE event_id IS NOT NULL ORDER BY event_id, position",
             quoted(&table.name)
@@ -266,7 +266,7 @@ fn event(
     };
     let track = places.of(row, kind, out)?;
     let first = out.chunk.args.key.len() as u32;
-    if out.options.args {
+    if out.options.args.any() {
         own_arguments(row, kind, &mut out.chunk)?;
         if let Some(event) = row.get(rows::EVENT)? {
             arguments.take(event, &mut out.chunk)?;

@@ -18,7 +18,7 @@ use super::fields::{event, line, plane, space, stat};
 use super::outline::{self, MetadataVisitor};
 use super::plane_clock::PlaneClock;
 use crate::Error;
-use crate::chunk::{ArgRange, Chunk, Flow, Process, Track, TrackId, TrackKind, Value};
+use crate::chunk::{ArgRange, Chunk, Flow, Process, Track, TrackId, TrackKind, Value, lossy};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::protobuf::{Fault, Fields, Header, Source, Value as Wire};
 use crate::{ChunkOptions, ChunkSink, ChunkStats, MapFunction};
@@ -241,7 +241,7 @@ impl Reader<'_, '_> {
             0 => start_ns,
             _ => nearest_ns((self.map)(end_ps)).ok_or_else(|| fault(TOO_FAR))?,
         };
-        let args = if self.options.args { self.args(bytes, &context.names)? } else { ArgRange::default() };
+        let args = if self.options.args.any() { self.args(bytes, &context.names)? } else { ArgRange::default() };
         self.stats.events += 1;
         let Chunk { strings, slices, .. } = &mut self.chunk;
         let name = match context.names.events.get(&times.metadata) {
@@ -269,7 +269,7 @@ impl Reader<'_, '_> {
             let value = match value {
                 None => continue,
                 Some(Read::Number(value)) => value,
-                Some(Read::Text(text)) => Value::Text(strings.push(&String::from_utf8_lossy(text))),
+                Some(Read::Text(text)) => Value::Text(strings.push(&lossy(text))),
                 Some(Read::Reference(name)) => Value::Text(match names.stats.get(&name) {
                     Some(text) => strings.intern(text),
                     None => strings.intern(&format!("text {name}")),

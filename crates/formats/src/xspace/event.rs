@@ -3,19 +3,30 @@
 //!
 //! An event is one message in memory, at most a few kilobytes.
 
+use std::ops::Range;
+
 use super::fields::{event, plane, stat};
 use super::stat::{Stat, StatValue};
 use crate::model::{Oddity, Picoseconds, Reach};
-use crate::protobuf::Header;
-use crate::protobuf::{self, Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
+use crate::protobuf::{
+    self, Fault, Field, Fields, RawHeader, Value, overwrite_varint, put_bytes, put_number, put_varint, varint_width,
+};
 
 /// A number in an event and its position; `end` is 0 if it is absent.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Placed {
     /// The number.
     pub(super) value: i64,
-    value_at: usize,
-    pub(super) end: usize,
+    value_at: u32,
+    end: u32,
+}
+
+impl Placed {
+    /// Events are no longer than `PIECE_BYTES_MAX`, so positions fit.
+    #[inline]
+    fn new(value: u64, value_at: usize, end: usize) -> Placed {
+        Placed { value: value as i64, value_at: value_at as u32, end: end as u32 }
+    }
 }
 
 /// An event's times.
@@ -37,6 +48,25 @@ impl EventTimes {
     pub(super) fn span_ps(&self, line_ps: Picoseconds) -> (Picoseconds, Picoseconds) {
         let start_ps = line_ps + Picoseconds::from(self.offset.value);
         (start_ps, start_ps + Picoseconds::from(self.duration.value))
+    }
+
+    /// Overwrites the times in an event's bytes; returns false if the new ones do not fit there.
+    #[inline]
+    pub(super) fn overwrite(&self, bytes: &mut [u8], new: &NewTimes) -> bool {
+        if self.offset.end == 0 && new.offset != 0 {
+            return false;
+        }
+        [(self.offset, new.offset), (self.duration, new.duration)].into_iter().all(|(old, new)| {
+            let place = old.value_at as usize..old.end as usize;
+            if place.is_empty() || old.value == new {
+                return true;
+            }
+            let fits = varint_width(new as u64) == place.len();
+            if fits {
+                overwrite_varint(&mut bytes[place], new as u64);
+            }
+            fits
+        })
     }
 
     /// What is odd about the times of an event on such a line.
@@ -74,7 +104,7 @@ impl EventTimes {
             }
             let (value, width) = protobuf::varint(rest)?;
             at = value_at + width;
-            let placed = Placed { value: value as i64, value_at, end: at };
+            let placed = Placed::new(value, value_at, at);
             match *tag {
                 METADATA_TAG => times.metadata = value,
                 OFFSET_TAG => times.offset = placed,
@@ -94,11 +124,11 @@ impl EventTimes {
                 (event::STATS, Value::Bytes(_)) => {}
                 (event::METADATA_ID, Value::Number(value)) => times.metadata = value,
                 (event::OFFSET_PS, Value::Number(value)) => {
-                    times.offset = Placed { value: value as i64, value_at: field.value_at, end: field.end };
+                    times.offset = Placed::new(value, field.value_at, field.end);
                     times.aggregated = false;
                 }
                 (event::DURATION_PS, Value::Number(value)) => {
-                    times.duration = Placed { value: value as i64, value_at: field.value_at, end: field.end };
+                    times.duration = Placed::new(value, field.value_at, field.end);
                 }
                 (event::OCCURRENCES, Value::Number(_)) => times.aggregated = true,
                 (event::METADATA_ID..=event::OCCURRENCES, _) => {
@@ -114,44 +144,85 @@ impl EventTimes {
     }
 }
 
-/// Writes an event with other times; numbers that stayed keep their bytes.
+/// New times of an event.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct NewTimes {
+    /// Offset from the line's new start, ps.
+    pub(super) offset: i64,
+    /// Duration, ps.
+    pub(super) duration: i64,
+    /// How far the start was moved, ns; 0 if the event is not mapped.
+    pub(super) correction_ns: i64,
+}
+
+/// Writes the event at `content` of `bytes` with other times; numbers that stayed keep their bytes.
+/// With an `annotation`, the number of the stat for the correction, appends that too.
 #[inline]
 pub(super) fn put_event(
     out: &mut Vec<u8>,
-    header: &Header,
-    bytes: &[u8],
+    header: RawHeader<'_>,
+    (bytes, content): (&[u8], Range<usize>),
     times: &EventTimes,
-    offset: i64,
-    duration: i64,
-    appended: &[u8],
+    new: &NewTimes,
+    annotation: Option<u64>,
 ) {
-    let mut patches = [(times.offset, offset), (times.duration, duration)];
+    let mut patches = [(times.offset, new.offset), (times.duration, new.duration)];
     if patches[0].0.value_at > patches[1].0.value_at {
         patches.swap(0, 1);
     }
-    let mut length = bytes.len() + appended.len();
-    out.reserve(length + 4 * protobuf::VARINT_MAX);
+    let correction = annotation.filter(|_| !times.aggregated).map(|number| (number, new.correction_ns));
+    let states_offset = times.offset.end == 0 && new.offset != 0;
+    let mut length = content.len();
     for (old, new) in &patches {
         if old.end > 0 && old.value != *new {
-            length = length + varint_width(*new as u64) - (old.end - old.value_at);
+            length = length + varint_width(*new as u64) - (old.end - old.value_at) as usize;
         }
     }
-    out.extend_from_slice(header.tag());
+    if states_offset {
+        length += 1 + varint_width(new.offset as u64);
+    }
+    if let Some((number, correction_ns)) = correction {
+        length += 2 + correction_width(number, correction_ns);
+    }
+    put_piece(out, header.tag, 0..header.tag.len());
     if length as u64 == header.value {
-        out.extend_from_slice(header.value_raw());
+        put_piece(out, header.length, 0..header.length.len());
     } else {
         put_varint(out, length as u64);
     }
-    let mut done = 0;
+    let mut done = content.start;
     for (old, new) in &patches {
         if old.end > 0 && old.value != *new {
-            out.extend_from_slice(&bytes[done..old.value_at]);
+            put_piece(out, bytes, done..content.start + old.value_at as usize);
             put_varint(out, *new as u64);
-            done = old.end;
+            done = content.start + old.end as usize;
         }
     }
-    out.extend_from_slice(&bytes[done..]);
-    out.extend_from_slice(appended);
+    put_piece(out, bytes, done..content.end);
+    if states_offset {
+        put_number(out, event::OFFSET_PS, new.offset as u64);
+    }
+    if let Some((number, correction_ns)) = correction {
+        put_correction(out, number, correction_ns);
+    }
+}
+
+/// Appends a range of `bytes`. A single byte, such as a tag, is pushed, and a short range is copied
+/// at a fixed size and cut: a few moves instead of a call.
+#[inline(always)]
+fn put_piece(out: &mut Vec<u8>, bytes: &[u8], range: Range<usize>) {
+    if range.len() == 1 {
+        out.push(bytes[range.start]);
+        return;
+    }
+    match bytes[range.start..].first_chunk::<SHORT_BYTES>() {
+        Some(piece) if range.len() <= SHORT_BYTES => {
+            let end = out.len() + range.len();
+            out.extend_from_slice(piece);
+            out.truncate(end);
+        }
+        _ => out.extend_from_slice(&bytes[range]),
+    }
 }
 
 /// Copies a message into `out`, replacing the numbers for which `replace` returns a value.
@@ -164,9 +235,8 @@ pub(super) fn replace_numbers(out: &mut Vec<u8>, bytes: &[u8], mut replace: impl
     }
 }
 
-/// Copies an event into `out` with `addend` added to the values of linking stats.
+/// Appends an event to `out` with `addend` added to the values of linking stats.
 pub(super) fn relink(out: &mut Vec<u8>, bytes: &[u8], links: &[u64], addend: u64) -> Result<(), Fault> {
-    out.clear();
     for field in Fields::of(bytes) {
         let field = field?;
         let linked = match (field.number, field.value) {
@@ -193,11 +263,15 @@ pub(super) fn relink(out: &mut Vec<u8>, bytes: &[u8], links: &[u64], addend: u64
     Ok(())
 }
 
+/// Length of the stat with an event's correction.
+fn correction_width(number: u64, correction_ns: i64) -> usize {
+    2 + varint_width(number) + varint_width(correction_ns as u64)
+}
+
 /// Appends the stat with an event's correction.
-pub(super) fn put_correction(out: &mut Vec<u8>, number: u64, correction_ns: i64) {
-    let length = 2 + varint_width(number) + varint_width(correction_ns as u64);
+fn put_correction(out: &mut Vec<u8>, number: u64, correction_ns: i64) {
     put_varint(out, u64::from(event::STATS) << 3 | 2);
-    put_varint(out, length as u64);
+    put_varint(out, correction_width(number, correction_ns) as u64);
     put_number(out, stat::METADATA_ID, number);
     put_number(out, stat::INT64, correction_ns as u64);
 }
@@ -212,6 +286,8 @@ pub(super) fn put_stat_metadata(out: &mut Vec<u8>, number: u64, name: &str) {
     put_bytes(out, plane::STAT_METADATA, &entry);
 }
 
+/// Most bytes that are copied without a call.
+const SHORT_BYTES: usize = 16;
 /// Tags of an event's usual fields, each one byte.
 const METADATA_TAG: u8 = (event::METADATA_ID << 3) as u8;
 const OFFSET_TAG: u8 = (event::OFFSET_PS << 3) as u8;

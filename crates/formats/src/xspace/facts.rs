@@ -13,7 +13,7 @@ use super::metadata_plane::{METADATA_PLANE, aligned_to};
 use super::outline;
 use super::programs::Programs;
 use super::roles::{Role, Tables, event_stats, stated};
-use super::sift::{self, EVENTS_TAG, Sifted, sift_in_order};
+use super::sift::{self, EVENTS_TAG, SHARED_BYTES_MIN, Sifted, sift_in_order};
 use crate::Error;
 use crate::FactOptions;
 use crate::in_order::Stages;
@@ -154,7 +154,7 @@ impl Reader<'_> {
                     source.consume(field.body() as usize);
                     // Once per line: in a line of nothing but short runs threads would cost more
                     // than they save.
-                    if !begun && header.end().saturating_sub(source.position()) >= SIFTED_BYTES_MIN {
+                    if !begun && header.end().saturating_sub(source.position()) >= SHARED_BYTES_MIN {
                         let (reader, end) = (&mut *self, header.end());
                         let events = LineEvents { reader, source, end, tables, line_ns: stated_ns, spare: Vec::new() };
                         sift_in_order(events, tables, stated_ns)?;
@@ -405,8 +405,6 @@ impl Stages for LineEvents<'_, '_> {
     }
 }
 
-/// Lines with fewer bytes of events are read by one thread.
-const SIFTED_BYTES_MIN: u64 = 1 << 20;
 /// Most planes on a raw clock that are reported.
 const RAW_PLANES_MAX: usize = 1 << 10;
 /// Pairs of a file at most.

@@ -35,6 +35,7 @@ mod plane_clock;
 mod programs;
 mod rewrite;
 mod roles;
+mod runs;
 mod sift;
 mod sink;
 mod snapshots;

@@ -1,4 +1,5 @@
-//! Sends every time of a file through a map, event by event, holding only one event in memory.
+//! Sends every time of a file through a map, event by event; `runs` shares out long lines among
+//! several threads.
 //!
 //! With session start `s`, line start `l`, offset `o`, duration `d` and map `m`, all in ps, and `b`
 //! the session start of the output:
@@ -14,18 +15,20 @@
 
 use std::path::Path;
 
-use super::event::{EventTimes, put_correction, put_event, put_stat_metadata, relink, replace_numbers};
-use super::fields::{event, line, plane, space, stat};
+use super::event::{EventTimes, NewTimes, put_event, put_stat_metadata, relink, replace_numbers};
+use super::fields::{line, plane, space, stat};
 use super::kept::Kept;
 use super::metadata_plane;
 use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline};
 use super::plane_clock::{PlaneClock, PlaneClocks};
+use super::runs::{self, Line, Relinking};
+use super::sift::{EVENTS_TAG, SHARED_BYTES_MIN};
 use super::sink::Sink;
 use super::snapshots;
 use super::stat::{Stat, StatValue};
 use crate::Error;
 use crate::model::{PS_PER_NS, Picoseconds, UNIX_TIME_MIN_PS};
-use crate::protobuf::{Header, Source};
+use crate::protobuf::{Fault, Header, Run, Source};
 use crate::protobuf::{put_bytes, put_number};
 use crate::{MapFunction, RewriteOptions, RewriteStats};
 
@@ -83,9 +86,10 @@ pub(super) struct Rewriter<'a> {
     /// Tells which clock a plane is on.
     clocks: PlaneClocks,
     stats: RewriteStats,
-    /// Reused for what is appended to an event, and for events with changed links.
-    appended: Vec<u8>,
+    /// Reused for events with changed links.
     relinked: Vec<u8>,
+    /// Events of lines with at least this many bytes are shared out among threads.
+    shared_bytes_min: u64,
 }
 
 /// What a line needs to know about its plane.
@@ -110,6 +114,33 @@ struct LineStart {
     new_ps: Picoseconds,
 }
 
+/// A line whose events are shared out among threads.
+struct SharedLine<'r, 'a, 'c> {
+    rewriter: &'r mut Rewriter<'a>,
+    end: u64,
+    start: &'r LineStart,
+    context: &'r PlaneContext<'c>,
+}
+
+impl Line for SharedLine<'_, '_, '_> {
+    fn next_run(&mut self, buffer: Vec<u8>) -> Result<Option<Run>, Error> {
+        self.rewriter.source.take_run(EVENTS_TAG, self.end, buffer)
+    }
+
+    #[inline]
+    fn new_times(&mut self, times: &EventTimes, length: usize, at: u64) -> Result<Option<NewTimes>, Error> {
+        self.rewriter.new_times(times, length, at, self.start, self.context)
+    }
+
+    fn put(&mut self, fields: &[u8], ends: &[u32]) -> Result<(), Error> {
+        self.rewriter.sink.put_fields(fields, ends)
+    }
+
+    fn fault(&self, at: u64, fault: Fault) -> Error {
+        self.rewriter.source.fault(at, fault)
+    }
+}
+
 impl<'a> Rewriter<'a> {
     /// Opens an input and fixes the base.
     pub(super) fn open(
@@ -129,9 +160,16 @@ impl<'a> Rewriter<'a> {
         let stated = outline.start_ns.is_some() || options.base_ns.is_some();
         let stats = RewriteStats { base_ns: stated.then_some(base_ns), ..RewriteStats::default() };
         let base_ps = base * PS_PER_NS;
-        let (appended, relinked) = (Vec::new(), Vec::new());
+        let (relinked, shared_bytes_min) = (Vec::new(), SHARED_BYTES_MIN);
         let clocks = outline.clocks();
-        Ok(Self { source, sink, map, options, renaming, start_ps, base_ps, clocks, stats, appended, relinked })
+        Ok(Self { source, sink, map, options, renaming, start_ps, base_ps, clocks, stats, relinked, shared_bytes_min })
+    }
+
+    /// Shares out lines with at least this many bytes of events.
+    #[cfg(test)]
+    pub(super) fn shared_from(mut self, bytes: u64) -> Self {
+        self.shared_bytes_min = bytes;
+        self
     }
 
     /// Writes the whole input.
@@ -218,7 +256,7 @@ impl<'a> Rewriter<'a> {
     fn line(&mut self, header: &Header, context: &PlaneContext<'_>) -> Result<(), Error> {
         self.sink.open(header.tag(), header.value, header.value_raw());
         let mut start = LineStart::default();
-        let mut id = None;
+        let (mut id, mut shared) = (None, false);
         while let Some(field) = self.source.next_header(header.end())? {
             match (field.number, field.wire) {
                 (line::EVENTS, 2) => {
@@ -226,6 +264,14 @@ impl<'a> Rewriter<'a> {
                         self.begin_line(&mut start, header, context, 0)?;
                     }
                     self.event(&field, &start, context)?;
+                    // Once per line: in a line of nothing but short runs threads would cost more
+                    // than they save.
+                    if !shared && header.end().saturating_sub(self.source.position()) >= self.shared_bytes_min {
+                        let relinking = self.relinking(context);
+                        let mut line = SharedLine { rewriter: self, end: header.end(), start: &start, context };
+                        runs::rewrite_in_order(&mut line, relinking, context.annotation)?;
+                    }
+                    shared = true;
                 }
                 (line::TIMESTAMP_NS, 0) => self.line_timestamp(&field, &mut start, context)?,
                 (line::DURATION_PS, 0) => self.line_duration(&field, &mut start, header, context)?,
@@ -334,53 +380,76 @@ impl<'a> Rewriter<'a> {
     /// Writes an event.
     #[inline]
     fn event(&mut self, header: &Header, start: &LineStart, context: &PlaneContext<'_>) -> Result<(), Error> {
-        let Self { source, sink, map, stats, appended, relinked, renaming, options, .. } = self;
-        let mut bytes = source.piece(header.body())?;
-        let addend = renaming.as_ref().map_or(0, |renaming| renaming.link_addend);
-        if addend != 0 && !context.outline.linking_stats.is_empty() {
-            relink(relinked, bytes, &context.outline.linking_stats, addend)
-                .map_err(|fault| source.fault(header.body_at(), fault))?;
-            bytes = relinked;
+        let relinking = self.relinking(context);
+        let mut length = header.body() as usize;
+        let mut bytes = self.source.piece(header.body())?;
+        if let Some(Relinking { links, addend }) = relinking {
+            self.relinked.clear();
+            relink(&mut self.relinked, bytes, links, addend)
+                .map_err(|fault| self.source.fault(header.body_at(), fault))?;
+            bytes = &self.relinked;
+            length = bytes.len();
         }
         let times = match EventTimes::parse(bytes) {
             Ok(times) => times,
-            Err(fault) => return Err(source.fault(header.body_at(), fault)),
+            Err(fault) => return Err(self.source.fault(header.body_at(), fault)),
         };
+        let new = self.new_times(&times, length, header.at, start, context)?;
+        if let Some(new) = new {
+            let bytes = if relinking.is_some() { &self.relinked } else { self.source.shown(header.body()) };
+            put_event(self.sink.out(), header.as_raw(), (bytes, 0..length), &times, &new, context.annotation);
+        }
+        self.source.consume(header.body() as usize);
+        if new.is_some() { self.sink.relieve() } else { Ok(()) }
+    }
+
+    /// How links of a plane's events change, if they do.
+    fn relinking<'o>(&self, context: &PlaneContext<'o>) -> Option<Relinking<'o>> {
+        let addend = self.renaming.as_ref().map_or(0, |renaming| renaming.link_addend);
+        let links = &context.outline.linking_stats[..];
+        (addend != 0 && !links.is_empty()).then_some(Relinking { links, addend })
+    }
+
+    /// Counts an event of `length` bytes, whose field is at `at`, and maps its times; `None`: it is
+    /// left out.
+    #[inline]
+    fn new_times(
+        &mut self,
+        times: &EventTimes,
+        length: usize,
+        at: u64,
+        start: &LineStart,
+        context: &PlaneContext<'_>,
+    ) -> Result<Option<NewTimes>, Error> {
+        let Self { source, map, stats, renaming, options, .. } = self;
         let has_time = !(times.aggregated || context.on_system_clock);
         let reach = options.reach.filter(|_| !context.clock.since_boot);
         let is_odd = has_time && times.oddity(start.old_ps, reach).is_some();
         stats.left_out += u64::from(is_odd);
-        if is_odd || renaming.as_ref().is_some_and(|renaming| renaming.leaves_out(start, context, &times, bytes.len()))
-        {
-            source.consume(header.body() as usize);
-            return Ok(());
+        if is_odd || renaming.as_ref().is_some_and(|renaming| renaming.leaves_out(start, context, times, length)) {
+            return Ok(None);
         }
-        appended.clear();
-        let (mut new_offset, mut new_duration) = (times.offset.value, times.duration.value);
         stats.untimed += u64::from(times.aggregated);
         stats.events += u64::from(!times.aggregated);
-        if !times.aggregated && !context.on_system_clock {
-            let old_ps = start.old_ps + Picoseconds::from(times.offset.value);
-            let mapped = map(old_ps);
-            let offset = mapped - start.new_ps;
-            let duration = match times.duration.value {
-                0 => 0,
-                duration => map(old_ps + Picoseconds::from(duration)) - mapped,
-            };
-            let (Ok(offset), Ok(duration)) = (i64::try_from(offset), i64::try_from(duration)) else {
-                return Err(source.malformed(header.at, "an event's mapped time does not fit in 64 bits"));
-            };
-            (new_offset, new_duration) = (offset, duration);
-            if times.offset.end == 0 && offset != 0 {
-                put_number(appended, event::OFFSET_PS, offset as u64);
-            }
-            if let Some(number) = context.annotation {
-                put_correction(appended, number, (mapped - old_ps + PS_PER_NS / 2).div_euclid(PS_PER_NS) as i64);
-            }
+        if !has_time {
+            let (offset, duration) = (times.offset.value, times.duration.value);
+            return Ok(Some(NewTimes { offset, duration, correction_ns: 0 }));
         }
-        put_event(sink.out(), header, bytes, &times, new_offset, new_duration, appended);
-        source.consume(header.body() as usize);
-        sink.relieve()
+        let old_ps = start.old_ps + Picoseconds::from(times.offset.value);
+        let mapped = map(old_ps);
+        let offset = mapped - start.new_ps;
+        let duration = match times.duration.value {
+            0 => 0,
+            duration => map(old_ps + Picoseconds::from(duration)) - mapped,
+        };
+        let (Ok(offset), Ok(duration)) = (i64::try_from(offset), i64::try_from(duration)) else {
+            return Err(source.malformed(at, "an event's mapped time does not fit in 64 bits"));
+        };
+        let correction_ns = match context.annotation {
+            Some(_) => (mapped - old_ps + PS_PER_NS / 2).div_euclid(PS_PER_NS) as i64,
+            None => 0,
+        };
+        Ok(Some(NewTimes { offset, duration, correction_ns }))
     }
 
     /// Writes a field as it is.

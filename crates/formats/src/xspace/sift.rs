@@ -92,3 +92,5 @@ pub(super) fn widened(span: Option<Span>, (first, last): Span) -> Option<Span> {
 
 /// The tag of a line's event, one byte.
 pub(super) const EVENTS_TAG: u8 = (line::EVENTS << 3 | 2) as u8;
+/// Lines with fewer bytes of events are processed by one thread.
+pub(super) const SHARED_BYTES_MIN: u64 = 1 << 20;

@@ -69,6 +69,21 @@ impl Sink {
         self.relieve()
     }
 
+    /// Appends fields that end at `ends`, and writes the buffer out behind the same ones as if they
+    /// were appended one by one: whether a length is still in the buffer when its message is closed
+    /// decides how it is written.
+    pub(super) fn put_fields(&mut self, fields: &[u8], ends: &[u32]) -> Result<(), Error> {
+        let (mut done, mut first) = (0, 0);
+        while first < ends.len() {
+            let filled = |end: &u32| self.buffer.len() + (*end as usize - done) >= self.limit;
+            let last = (first + ends[first..].partition_point(|end| !filled(end))).min(ends.len() - 1);
+            self.buffer.extend_from_slice(&fields[done..ends[last] as usize]);
+            self.relieve()?;
+            (done, first) = (ends[last] as usize, last + 1);
+        }
+        Ok(())
+    }
+
     /// Opens a message: its tag, and its length in the input, as value and as it was written.
     pub(super) fn open(&mut self, tag: &[u8], input_length: u64, raw: &[u8]) {
         self.buffer.extend_from_slice(tag);

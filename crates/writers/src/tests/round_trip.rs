@@ -5,7 +5,7 @@
 
 use probe_sync_alignment::{Request, calibrate, check};
 use probe_sync_formats::model::TraceFacts;
-use probe_sync_formats::{ChunkOptions, FactOptions, Kineto, TraceFormat, XSpace, quarter_before_ns};
+use probe_sync_formats::{ChunkOptions, FactOptions, Kineto, TraceFormat, WantedArgs, XSpace, quarter_before_ns};
 use proptest::prelude::*;
 
 use super::*;
@@ -60,7 +60,12 @@ fn read(format: &dyn TraceFormat, bytes: &[u8], name: &str) -> (Vec<Read>, Vec<S
         Ok(())
     };
     format
-        .read_chunks(&path, &ChunkOptions { args: true, ..ChunkOptions::default() }, &mut |time| time, &mut sink)
+        .read_chunks(
+            &path,
+            &ChunkOptions { args: WantedArgs::All, ..ChunkOptions::default() },
+            &mut |time| time,
+            &mut sink,
+        )
         .expect("our own file");
     let row = |track: TrackId| -> String {
         let track: &Track = &tracks[track.0 as usize];

@@ -240,6 +240,7 @@ pub fn selection(tools: Tools) -> Vec<String> {
         "probe-sync-record/tracing",
         "probe-sync-record/symbols",
         "probe-sync-record/itt",
+        "probe-sync-record/cupti",
     ]);
     if tools.mpi() {
         // Both need libclang.

@@ -90,6 +90,9 @@ impl Job {
 
 const ALIKE: Job = Job { ranks: 2, per_host: 1, steps: 100, kept: 0.0, new: 0.0, late: (0.0, 0.0), clocks: 0.0 };
 
+/// Jobs of each kind in the long tests: with debug assertions fewer, which take a quarter of six minutes.
+const JOBS: usize = if cfg!(debug_assertions) { 500 } else { 2000 };
+
 /// At most 1 % of this many jobs name a rank.
 fn names_nobody(job: Job, jobs: usize) {
     names_at_most(job, jobs, 1);
@@ -128,9 +131,9 @@ const SLOW_PARTS: [(usize, usize, f64, usize); 8] = [
 ];
 
 #[test]
-#[ignore = "long: 2000 jobs of each kind, about 60 s"]
+#[ignore = "long: hundreds of jobs of each kind"]
 fn a_slow_part_under_noise_names_nobody_where_ranks_and_steps_show_it() {
-    slow_part(2000);
+    slow_part(JOBS);
 }
 
 /// What decays by this factor, under what is new in each step: (ranks, steps, kept, new, per cent
@@ -158,10 +161,10 @@ const UNDER_NOISE: [(usize, usize, f64, f64, usize); 17] = [
 ];
 
 #[test]
-#[ignore = "long: 2000 jobs of each kind, about 60 s"]
+#[ignore = "long: hundreds of jobs of each kind"]
 fn what_lasts_under_noise_names_nobody_but_of_two_ranks_some() {
     for (ranks, steps, kept, new, per_cent) in UNDER_NOISE {
-        names_at_most(Job { ranks, steps, kept, new, ..ALIKE }, 2000, per_cent);
+        names_at_most(Job { ranks, steps, kept, new, ..ALIKE }, JOBS, per_cent);
     }
 }
 
@@ -185,14 +188,14 @@ fn a_clock_error_that_lasts_the_job_names_nobody() {
 }
 
 #[test]
-#[ignore = "long: 2000 jobs of each kind, about 120 s"]
+#[ignore = "long: hundreds of jobs of each kind"]
 fn one_job_of_a_hundred_names_a_rank_by_chance_at_most() {
     for kept in [0.0, 0.1, 0.3, 0.5, 0.7, 0.9] {
         for (ranks, per_host) in [(2, 1), (3, 1), (8, 1), (8, 4), (32, 1), (32, 8)] {
-            names_nobody(Job { ranks, per_host, kept, ..ALIKE }, 2000);
+            names_nobody(Job { ranks, per_host, kept, ..ALIKE }, JOBS);
         }
         for clocks in [0.1, 0.3, 1.0] {
-            names_nobody(Job { kept, clocks, ..ALIKE }, 2000);
+            names_nobody(Job { kept, clocks, ..ALIKE }, JOBS);
         }
     }
 }
@@ -222,7 +225,7 @@ fn a_straggler_is_named_nearly_as_often_as_if_steps_were_known_to_be_independent
 }
 
 #[test]
-#[ignore = "long: 2000 jobs of each kind, about 120 s"]
+#[ignore = "long: hundreds of jobs of each kind"]
 fn power_is_four_fifths_of_that_without_dependence() {
     for ranks in [2, 4, 8, 32] {
         let lates = match ranks {
@@ -233,7 +236,7 @@ fn power_is_four_fifths_of_that_without_dependence() {
         };
         for late in lates {
             // Jobs of 32 ranks take long; of so few the share itself is uncertain by some per cent.
-            let (jobs, per_cent) = if ranks < 32 { (2000, 80) } else { (400, 75) };
+            let (jobs, per_cent) = if ranks < 32 { (JOBS, 80) } else { (JOBS.min(400), 75) };
             power_of(Job { ranks, late, ..ALIKE }, jobs, per_cent);
         }
     }

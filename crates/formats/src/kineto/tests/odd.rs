@@ -2,6 +2,7 @@
 //! that are no JSON: each costs itself and no more.
 
 use super::*;
+use crate::WantedArgs;
 use crate::chunk::{Chunk, TrackKind, Value as Argument};
 
 /// Three events of one process in 2026, and one more.
@@ -53,7 +54,7 @@ fn check_left_out(odd: &str, note: &str) {
 
 fn chunks_of(path: &Path, reach: Option<crate::model::Reach>) -> (Chunk, ChunkStats) {
     let mut all = Chunk::default();
-    let options = ChunkOptions { args: true, reach, ..ChunkOptions::default() };
+    let options = ChunkOptions { args: WantedArgs::All, reach, ..ChunkOptions::default() };
     let stats = Kineto.read_chunks(path, &options, &mut |time| time, &mut |chunk| {
         all = chunk.clone();
         Ok(())

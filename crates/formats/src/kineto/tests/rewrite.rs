@@ -41,11 +41,9 @@ fn a_shift_there_and_back_keeps_every_time_of_every_real_trace() {
                     match document.next().unwrap() {
                         document::Item::End => return times,
                         document::Item::Event(event) => {
-                            let value = |span: &std::ops::Range<usize>| {
-                                decimal::parse(&event.bytes[span.clone()]).map(|it| it.ps)
-                            };
-                            let start = value(&event.spans.ts).unwrap() + i128::from(base.unwrap_or(0)) * 1000;
-                            times.push((start, value(&event.spans.dur)));
+                            let value = |span: scan::Span| decimal::parse(span.of(event.bytes)).map(|it| it.ps);
+                            let start = value(event.spans.ts).unwrap() + i128::from(base.unwrap_or(0)) * 1000;
+                            times.push((start, value(event.spans.dur)));
                         }
                         _ => {}
                     }
@@ -107,6 +105,34 @@ fn corrections_are_told_on_request() {
         options,
         |time| time - 1500,
         "{\"baseTimeNanoseconds\":0,\"traceEvents\":[{\"ts\":4.999,\"args\":{\"timestamp_correction_ns\": -1.500}},{\"ts\":5.999,\"args\": {\"timestamp_correction_ns\": -1.500, \"a\":1}},{\"ts\":6.999, \"args\": {\"timestamp_correction_ns\": -1.500}},{\"pid\":1}]}",
+    );
+}
+
+#[test]
+fn threads_change_no_output() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let event =
+        |index: u32| format!(r#"{{"ph": "X", "name": "e{index}", "ts": {index}.5, "dur": 2, "args": {{"a": NaN}}}}"#);
+    let events: Vec<String> = (0..40_000).map(event).collect();
+    let values = vec!["[1, \"\u{1}\"]"; 200_000].join(", ");
+    let text = format!("{{\"traceEvents\": [{}], \"x\": [{values}], \"baseTimeNanoseconds\": 7}}", events.join(",\n"));
+    let path = folder.path().join("t.json.gz");
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packer, text.as_bytes()).expect("packed");
+    std::fs::write(&path, packer.finish().expect("packed")).expect("a file");
+    let check = |workers: usize, name: &str| {
+        let output = folder.path().join(name);
+        let rewritten = crate::with_workers(workers, || {
+            Kineto.rewrite(&path, &output, &RewriteOptions::default(), &mut |time| time + 1_000_000)
+        });
+        (rewritten.expect("rewritten"), std::fs::read(&output).expect("an output"))
+    };
+    let alone = check(1, "alone.json");
+    assert!(alone == check(4, "ahead.json"));
+    assert!(
+        alone.0.notes[0].starts_with("not valid JSON: 40000 values such as NaN, 200000 control"),
+        "{:?}",
+        alone.0.notes
     );
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::chunk::Sorter;
 use crate::chunk::{Chunk, FlowEnd, TrackKind, Value as Argument};
-use crate::{AgentIndex, ChunkOptions, FactOptions};
+use crate::{AgentIndex, ChunkOptions, FactOptions, WantedArgs};
 
 /// Everything of a database as one chunk, in the order of time; times through a shift.
 fn read(path: &Path, options: &ChunkOptions, shift_ns: i64) -> Result<(Chunk, u64), Error> {
@@ -18,7 +18,7 @@ fn read(path: &Path, options: &ChunkOptions, shift_ns: i64) -> Result<(Chunk, u6
 }
 
 fn with_args() -> ChunkOptions {
-    ChunkOptions { args: true, ..ChunkOptions::default() }
+    ChunkOptions { args: WantedArgs::All, ..ChunkOptions::default() }
 }
 
 /// Slices and the sum of their lengths by kind, moments, arguments and arrows, as SQL finds them.

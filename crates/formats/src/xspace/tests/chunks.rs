@@ -1,6 +1,7 @@
 //! What chunks of a file hold, against what align writes of it.
 
 use super::*;
+use crate::WantedArgs;
 use crate::chunk::Sorter;
 use crate::chunk::{Chunk, StringId, TrackKind, Value as Argument};
 
@@ -8,7 +9,8 @@ use crate::chunk::{Chunk, StringId, TrackKind, Value as Argument};
 fn read(path: &Path, shift_ns: i64) -> Result<(Chunk, ChunkStats), Error> {
     let mut sorter = Sorter::default();
     let mut map = |time: Picoseconds| time + Picoseconds::from(shift_ns) * 1000;
-    let options = ChunkOptions { args: true, host: "gpu-07".into(), rank: Some(3), ..ChunkOptions::default() };
+    let options =
+        ChunkOptions { args: WantedArgs::All, host: "gpu-07".into(), rank: Some(3), ..ChunkOptions::default() };
     let stats = XSpace.read_chunks(path, &options, &mut map, &mut |chunk| sorter.push(chunk, |_, _| true))?;
     let (mut sorted, mut chunk, mut more) = (sorter.finish(0)?, Chunk::default(), Chunk::default());
     assert!(sorted.next(&mut chunk)?);

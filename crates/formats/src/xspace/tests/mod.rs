@@ -8,6 +8,7 @@ mod planes;
 mod programs;
 mod refusals;
 mod rewrite;
+mod runs;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
