@@ -3,9 +3,9 @@
 //! `trunk` is the root's side. A rank hears its children on connections that they have opened
 //! (`children`) and its parent on a connection that it has opened; it is also always connected to
 //! the root. In a gather it waits for its children's frames for part of the time, longer the higher
-//! it is in the tree, and forwards those that have arrived. If its parent does not answer, it talks
-//! to the root directly and asks the root for the data it has missed. Data already received is
-//! dropped, so a frame may arrive twice.
+//! it is in the tree, and forwards those that have arrived. If its parent does not answer, or the
+//! root is further than what it waits for, it talks to the root directly and asks the root for the
+//! data it has missed. Data already received is dropped, so a frame may arrive twice.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -297,8 +297,10 @@ impl Branch {
                 root.next_frame(wait.operation())?;
             }
             let orphan = self.parent() != ROOT && peers.at(self.up()).is_none();
+            // A root that asks for a later frame has sent this message, and waits for that frame.
+            let missed = self.asked > sequence;
             let enough = wait.at(self.parent_part);
-            if !asked && (orphan || Instant::now() >= enough) {
+            if !asked && (orphan || missed || Instant::now() >= enough) {
                 asked = true;
                 if let Some(root) = peers.at(CONTROL) {
                     root.say(Kind::Ask, sequence, &[], wait.operation())?;

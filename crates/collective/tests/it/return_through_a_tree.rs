@@ -24,6 +24,8 @@ enum Part {
     Round,
     /// A broadcast alone.
     Broadcast,
+    /// A broadcast, and a gather after it.
+    Answer,
     /// Its process ends.
     End,
 }
@@ -46,14 +48,19 @@ impl Member {
             for part in todo {
                 let (mut own, mut told) = (Vec::new(), Vec::new());
                 let payload = format!("rank {}", group.rank());
+                let answers = matches!(part, Part::Answer);
                 let before = match part {
                     Part::End => return,
-                    Part::Broadcast => Ok(()),
+                    Part::Broadcast | Part::Answer => Ok(()),
                     Part::Round => group
                         .gather(&everyone, payload.as_bytes(), &mut Frames::default(), &deadline())
                         .and_then(|()| group.scatter(&Frames::default(), &mut own, &deadline())),
                 };
-                let result = before.and_then(|()| group.broadcast(&mut told, &deadline()));
+                let mut result = before.and_then(|()| group.broadcast(&mut told, &deadline()));
+                if answers {
+                    let gather = |()| group.gather(&everyone, payload.as_bytes(), &mut Frames::default(), &deadline());
+                    result = result.and_then(gather);
+                }
                 if say.send(result.map(|()| (own, told)).map_err(|error| error.to_string())).is_err() {
                     return;
                 }
@@ -192,6 +199,24 @@ fn ranks_that_are_stopped_are_named_and_those_below_them_are_not() {
         group.kill(rank);
     }
     assert!(group.round(&[], WAIT).is_empty());
+}
+
+/// It has done its part in a gather and stops before it passes on what the root says next: those
+/// below it are still waiting for that when the root waits for them.
+#[test]
+fn a_rank_that_stops_with_a_message_to_pass_on_is_late_alone() {
+    let mut group = Group::new(7, 2);
+    assert!(group.round(&[], WAIT).is_empty());
+    // Rank 1 passes on for 2, 3 and 4, and rank 2 for 3.
+    for (_, member) in group.members.iter().filter(|(rank, _)| **rank != 1) {
+        member.parts.send(Part::Answer).unwrap();
+    }
+    group.root.broadcast(&mut b"next".to_vec(), &deadline()).unwrap();
+    let mut frames = Frames::default();
+    group.root.gather(&[true; 7], b"rank 0", &mut frames, &Deadline::new(WAIT, None)).unwrap();
+    let left = group.root.attendance().left;
+    assert_eq!(names(&left), [1], "{left:?}");
+    assert!((2..7).all(|rank| frames.frame(rank) == format!("rank {rank}").as_bytes()));
 }
 
 #[test]
