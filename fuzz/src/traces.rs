@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use probe_sync_alignment::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_formats::model::{MarkStamp, MarkToken, Picoseconds, TraceFacts};
 use probe_sync_formats::{
-    CpuClock, FactOptions, Kineto, MergeInput, MergeOptions, Perfetto, RewriteOptions, Rocpd, TraceFormat, XSpace,
-    detect,
+    CpuClock, FactOptions, Kineto, MapFunction, MergeFacts, MergeInput, MergeOptions, Perfetto, RewriteOptions, Rocpd,
+    TraceFormat, XSpace, detect,
 };
 use probe_sync_time::Duration;
 use regex::Regex;
@@ -130,6 +130,7 @@ fn told(facts: &TraceFacts) -> String {
         has_snapshot_plane,
         communicators,
         launches,
+        merging,
         notes,
         warnings,
         omitted,
@@ -144,7 +145,7 @@ fn told(facts: &TraceFacts) -> String {
             stated_clock,
             (aligned_to, aligned_sigma_ns),
             cpu_behind_ns,
-            communicators.len(),
+            (communicators.len(), merging.is_some()),
         ),
         (pairs, marks, brackets, launches),
     );
@@ -178,27 +179,28 @@ fn move_and_merge(format: &dyn TraceFormat, input: &Path, output: &Path) {
     if format.rewrite(input, output, &annotated, &mut shifted).is_ok() {
         assert!(format.read_facts(output, &options()).is_ok(), "refuses what it wrote");
     }
-    let (mut one, mut two) = (shifted, |time| time);
-    let mut inputs = [
-        MergeInput {
+    let facts = format.read_facts(input, &FactOptions { merging: true, ..options() }).ok();
+    let reach = facts.as_ref().and_then(|facts| facts.reach);
+    let merged = |known: Option<&MergeFacts>| {
+        let (mut one, mut two) = (shifted, |time| time);
+        let maps: [&mut MapFunction<'_>; 2] = [&mut two, &mut one];
+        let input = |(part, map)| MergeInput {
             path: input.to_owned(),
-            part: 0,
-            name: "node0".into(),
-            map: &mut two,
+            part,
+            name: format!("node{part}"),
+            map,
             metadata: Vec::new(),
-            reach: None,
-        },
-        MergeInput {
-            path: input.to_owned(),
-            part: 1,
-            name: "node1".into(),
-            map: &mut one,
-            metadata: Vec::new(),
-            reach: None,
-        },
-    ];
-    if format.merge(&mut inputs, output, &MergeOptions::default()).is_ok() {
+            reach,
+            known: known.cloned(),
+        };
+        let mut inputs: Vec<MergeInput<'_>> = (0..).zip(maps).map(input).collect();
+        format.merge(&mut inputs, output, &MergeOptions::default()).ok()?;
         assert!(format.read_facts(output, &options()).is_ok(), "refuses what it merged");
+        std::fs::read(output).ok()
+    };
+    let alone = merged(None);
+    if let Some(known) = facts.and_then(|facts| facts.merging) {
+        assert!(merged(Some(&known)) == alone, "other facts for a merge than the merge itself finds");
     }
 }
 

@@ -425,6 +425,7 @@ fn write(
             map,
             metadata: provenance::of_trace(calibrated, of_trace),
             reach: of_trace.trace.facts.reach,
+            known: of_trace.trace.facts.merging.clone(),
         })
         .collect();
     let mut as_is = |time: Picoseconds| time;
@@ -438,6 +439,7 @@ fn write(
             map: &mut as_is,
             metadata: Vec::new(),
             reach: None,
+            known: None,
         });
     }
     let merged = format.merge(&mut inputs, output, options)?;

@@ -38,6 +38,7 @@ fn repeat(real: &Path, output: &Path, size: u64) -> Outcome<()> {
             map,
             metadata: Vec::new(),
             reach: None,
+            known: None,
         });
     }
     Kineto.merge(&mut inputs, output, &MergeOptions::default())?;

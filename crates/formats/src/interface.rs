@@ -209,6 +209,9 @@ pub struct FactOptions {
     /// Clock of the rows that a profiler of CPU and devices stamped itself; `None`: the clock of
     /// all other rows.
     pub cpu_clock: Option<CpuClock>,
+    /// Also read what a merge into a file of the same format needs ([`TraceFacts::merging`]), so
+    /// that it need not read the file for that again; ignored by formats other than Kineto.
+    pub merging: bool,
     /// Where parts of collectives are stored if they are too many for memory; traces read with
     /// clones of one value share a file.
     pub spill: Spill,
@@ -251,6 +254,10 @@ pub(crate) fn rank_marker(name: &[u8]) -> Option<(u32, u32)> {
     let (rank, world_size) = (rank.parse().ok()?, world_size.parse().ok()?);
     (rank < world_size).then_some((rank, world_size))
 }
+
+/// What a merge must know about one of its inputs before it writes.
+#[derive(Clone, Debug)]
+pub struct MergeFacts(pub(crate) super::kineto::Survey);
 
 /// Options of rewriting a trace.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -318,6 +325,9 @@ pub struct MergeInput<'a> {
     pub metadata: Vec<(String, String)>,
     /// Plausible range of times ([`TraceFacts::reach`]); `None`: all.
     pub reach: Option<Reach>,
+    /// What the reader of facts has found for a merge ([`TraceFacts::merging`]); `None`: the merge
+    /// reads the file for it.
+    pub known: Option<MergeFacts>,
 }
 
 impl MergeInput<'_> {

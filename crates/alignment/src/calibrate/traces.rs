@@ -43,7 +43,8 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
     let Found { paths, notes } = folders::of_request(request)?;
     let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order, skip_bad: request.skip_bad };
     let cpu_clock = request.cpu_clock.clone();
-    let options = FactOptions { markers, thorough: request.skip_bad, cpu_clock, ..FactOptions::default() };
+    let merging = paths.len() > 1 && is_merge_of_kineto(&request.outputs);
+    let options = FactOptions { markers, thorough: request.skip_bad, cpu_clock, merging, ..FactOptions::default() };
     let (read, mut left_out) = nodes::read(&paths, &said, &source.known(), &source.marks()?, &options)?;
     if read.is_empty() && !left_out.is_empty() {
         return Err(left_out.swap_remove(0).1);
@@ -64,6 +65,13 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
         }
     }
     Ok(Traces { paths, read, left_out, notes })
+}
+
+/// Whether several traces are to become one file of Kineto's, going by its name.
+fn is_merge_of_kineto(outputs: &[PathBuf]) -> bool {
+    let [output] = outputs else { return false };
+    let name = output.to_string_lossy().to_lowercase();
+    name.strip_suffix(".gz").unwrap_or(&name).ends_with(".json")
 }
 
 /// Warnings of the traces themselves, with their names. If many are the same except for their

@@ -6,6 +6,7 @@ mod boot_clock;
 mod brief;
 mod clock;
 mod convert;
+mod cuts;
 mod databases;
 mod days;
 mod demo;

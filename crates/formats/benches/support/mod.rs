@@ -109,6 +109,7 @@ impl Bench {
                     map: &mut first,
                     metadata: Vec::new(),
                     reach: None,
+                    known: None,
                 },
                 MergeInput {
                     path: input.to_owned(),
@@ -117,6 +118,7 @@ impl Bench {
                     map: &mut second,
                     metadata: Vec::new(),
                     reach: None,
+                    known: None,
                 },
             ];
             Ok(self.format.merge(&mut inputs, output, &MergeOptions::default()).map(|_| ())?)

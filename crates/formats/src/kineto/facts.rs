@@ -16,12 +16,13 @@ use super::decimal::Decimal;
 use super::document::{Document, Item};
 use super::event::Event;
 use super::merge::MERGED_KEY;
+use super::survey::Surveyor;
 use super::timing::{Timing, is_metadata};
 use super::words;
 use crate::Error;
 use crate::marker::{Marker, Stamps};
 use crate::model::{GroupKey, Identity, Launcher, LeftOut, Picoseconds, Reach, Spread, TraceFacts};
-use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions};
+use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions, MergeFacts};
 
 /// Reads the facts of a trace: in one pass, or in two if some times turn out to be implausible.
 ///
@@ -128,6 +129,8 @@ struct Reader<'a> {
     wrapped: Wrapped,
     left_out: LeftOut,
     collector: Collector,
+    /// For a merge; `None`: not asked, or one of the events cannot be merged.
+    surveyor: Option<Surveyor>,
     notes: Vec<String>,
 }
 
@@ -150,6 +153,7 @@ impl<'a> Reader<'a> {
             stamps: Stamps::default(),
             untimed: 0,
             collector: Collector::new(&options.spill),
+            surveyor: options.merging.then(Surveyor::default),
             notes: Vec::new(),
         }
     }
@@ -157,6 +161,10 @@ impl<'a> Reader<'a> {
     #[inline]
     fn event(&mut self, event: &Event<'_>) -> Result<(), (usize, &'static str)> {
         let (bytes, spans) = (event.bytes, event.spans);
+        if self.surveyor.as_mut().is_some_and(|surveyor| surveyor.look(event).is_err()) {
+            // The merge, if it comes to that, says what is wrong.
+            self.surveyor = None;
+        }
         if is_metadata(bytes, spans) {
             return Ok(());
         }
@@ -274,6 +282,8 @@ impl<'a> Reader<'a> {
         }
         self.notes.extend(self.stamps.notes());
         self.notes.extend(self.wrapped.note());
+        let reach = self.reach.map(|reach| reach.shifted(base_ps));
+        let merging = self.surveyor.map(|surveyor| MergeFacts(surveyor.finish(self.base_ns, reach)));
         let mut facts = TraceFacts {
             identity: self.identity,
             merged: self.merged,
@@ -281,7 +291,8 @@ impl<'a> Reader<'a> {
             aligned_sigma_ns: self.aligned_sigma_ns,
             base_ns: self.base_ns,
             events: self.events,
-            reach: self.reach.map(|reach| reach.shifted(base_ps)),
+            reach,
+            merging,
             span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
             omitted: self.left_out.by_reason(),
             warnings: self.left_out.note().into_iter().collect(),

@@ -1,7 +1,7 @@
 //! Merges all nodes' traces into one file with one base and unique numbers.
 //!
-//! There are two passes over each input: the first finds the base, the first instant and the
-//! largest id, and the second writes. The order of events is kept, as is everything except times
+//! There are two passes over each input: `survey` finds the base, the first instant and the largest
+//! id, unless the reader of facts has, and the second pass writes. The order of events is kept, as is everything except times
 //! and the numbers listed in `tracks`. An input's data other than events goes under `nodes`, the
 //! caller's data under `probe_sync`. It does not sort events.
 
@@ -15,14 +15,13 @@ use super::edits::Edits;
 use super::kept::Kept;
 use super::rewrite::{Edited, Times};
 use super::sink::Sink;
-use super::timing::{Timing, is_metadata};
-use super::tracks::{Args, NODES_MAX, ProcessNames, Tracks};
+use super::survey::{Survey, survey};
+use super::tracks::{NODES_MAX, Tracks};
 use super::valid::Passing;
 use crate::Error;
 use crate::chunk::BETWEEN_NAMES;
-use crate::model::{Picoseconds, Reach};
 use crate::workers::side_by_side;
-use crate::{MergeInput, MergeOptions, MergeStats, RewriteStats};
+use crate::{MergeFacts, MergeInput, MergeOptions, MergeStats, RewriteStats};
 
 /// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
 ///
@@ -34,7 +33,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     if inputs.len() > NODES_MAX {
         return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes are not supported")));
     }
-    let (mut surveys, mut kept) = look_through(inputs, options)?;
+    let (surveys, mut kept) = look_through(inputs, options)?;
     let first = inputs.iter_mut().zip(&surveys).filter_map(|(input, found)| found.first_ps.map(&mut *input.map)).min();
     let base_ns = options.base_ns.unwrap_or_else(|| base::quarter_before(first.unwrap_or(0)));
     let stride = id_stride(inputs, &surveys)?;
@@ -46,10 +45,9 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     merger.sink.put(head.as_bytes())?;
     let mut by_part: Vec<usize> = (0..inputs.len()).collect();
     by_part.sort_by_key(|index| inputs[*index].part);
-    for (index, (input, found)) in inputs.iter_mut().zip(&mut surveys).enumerate() {
+    for (index, (input, found)) in inputs.iter_mut().zip(surveys).enumerate() {
         let place = by_part.iter().position(|other| *other == index).unwrap_or(index);
-        let names = std::mem::take(&mut found.names).close();
-        let tracks = Tracks::new(index, place, &format!("{}{BETWEEN_NAMES}", input.label()), stride, names);
+        let tracks = Tracks::new(index, place, &format!("{}{BETWEEN_NAMES}", input.label()), stride, found.names);
         let times = Times::new(found.base_ns, Some(base_ns), input.reach);
         // What an input needed is let go with it.
         let (node, left_out) = merger.node(input, kept[index].take(), tracks, times)?;
@@ -76,8 +74,11 @@ fn look_through<'a>(
     options: &'a MergeOptions,
 ) -> Result<(Vec<Survey>, Vec<Option<Kept<'a>>>), Error> {
     let Some(filter) = options.filter.as_deref() else {
-        let of_inputs: Vec<(&Path, Option<Reach>)> = inputs.iter().map(|it| (it.path.as_path(), it.reach)).collect();
-        let surveys = side_by_side(of_inputs.len(), |place| survey(of_inputs[place].0, of_inputs[place].1, None));
+        let of_inputs: Vec<_> = inputs.iter().map(|it| (it.path.as_path(), it.reach, it.known.as_ref())).collect();
+        let surveys = side_by_side(of_inputs.len(), |place| match of_inputs[place] {
+            (.., Some(MergeFacts(known))) => Ok(known.clone()),
+            (path, reach, None) => survey(path, reach, None),
+        });
         return Ok((surveys.into_iter().collect::<Result<_, _>>()?, inputs.iter().map(|_| None).collect()));
     };
     let mut surveys = Vec::with_capacity(inputs.len());
@@ -90,61 +91,6 @@ fn look_through<'a>(
         surveys.push(found);
     }
     Ok((surveys, kept))
-}
-
-/// What must be known about an input before the first byte is written.
-struct Survey {
-    base_ns: Option<i64>,
-    first_ps: Option<Picoseconds>,
-    largest_id: u64,
-    /// Position of the largest id.
-    at: u64,
-    /// Names of its processes.
-    names: ProcessNames,
-}
-
-fn survey(path: &Path, reach: Option<Reach>, mut kept: Option<&mut Kept<'_>>) -> Result<Survey, Error> {
-    let mut document = Document::open(path, &[BASE_KEY])?;
-    let mut found = Survey { base_ns: None, first_ps: None, largest_id: 0, at: 0, names: ProcessNames::default() };
-    let (mut first_ps, mut args) = (None, Args::default());
-    loop {
-        match document.next()? {
-            Item::End => break,
-            Item::Asked(value) => {
-                let base_ns = base::parse(value);
-                let problem = match (base_ns, found.base_ns) {
-                    (None, _) => Some("baseTimeNanoseconds is not a whole number"),
-                    (_, Some(_)) => Some("baseTimeNanoseconds occurs twice"),
-                    _ => None,
-                };
-                found.base_ns = base_ns;
-                if let Some(problem) = problem {
-                    return Err(document.malformed(document.position(), 0, problem));
-                }
-            }
-            Item::Event(event) => {
-                let (bytes, spans, offset) = (event.bytes, event.spans, event.offset);
-                found.names.look(bytes, spans);
-                if let Some(kept) = &mut kept {
-                    kept.look(bytes, spans);
-                }
-                match args.largest_id(&event) {
-                    Ok(Some(id)) if id > found.largest_id => (found.largest_id, found.at) = (id, offset),
-                    Ok(_) => {}
-                    Err((at, problem)) => return Err(document.malformed(offset, at, problem)),
-                }
-                if !is_metadata(bytes, spans) {
-                    let starts = Timing::read(bytes, spans).ok().flatten().map(|timing| timing.ts.ps);
-                    first_ps = first_ps.into_iter().chain(starts).min();
-                }
-            }
-            _ => {}
-        }
-    }
-    let base_ps = i128::from(found.base_ns.unwrap_or(0)) * 1000;
-    let stated = first_ps.map(|first: Picoseconds| first + base_ps);
-    found.first_ps = reach.map(|reach| reach.first_ps).or(stated);
-    Ok(found)
 }
 
 /// The power of ten above every id.

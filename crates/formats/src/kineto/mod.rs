@@ -37,6 +37,7 @@ mod scan;
 mod sink;
 mod source;
 mod structure;
+mod survey;
 mod timing;
 mod tracks;
 mod valid;
@@ -45,6 +46,7 @@ mod words;
 use std::path::Path;
 
 pub use base::quarter_before_ns;
+pub(crate) use survey::Survey;
 
 use super::{
     BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,

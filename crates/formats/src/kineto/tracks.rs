@@ -38,7 +38,7 @@ pub(super) struct Tracks {
 }
 
 /// What a file says about its processes, possibly after their events.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ProcessNames {
     /// By `pid`: the label as written, for example `CPU` or `GPU 0`.
     labels: HashMap<Vec<u8>, Vec<u8>>,

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 pub use probe_sync_lines::{Launcher, MarkToken, MarksHeader};
 use serde::Serialize;
 
+use crate::MergeFacts;
 use crate::model::parts::CollectiveParts;
 
 pub use self::collective::{
@@ -87,6 +88,8 @@ pub struct TraceFacts {
     /// The communicators in which the writing process took part, if it knows them by handles of its
     /// own, by the number in [`Instance::Communicator`].
     pub communicators: Vec<Communicator>,
+    /// For a merge into a file of the same format, if the reader of facts was asked for it.
+    pub merging: Option<MergeFacts>,
     /// Events omitted because of implausible times: the reason, and how many.
     pub omitted: Vec<(&'static str, u64)>,
     /// Notes for the user: skipped lines, odd values; limited in number by the reader of the

@@ -25,6 +25,7 @@ fn merged_nodes_share_no_number_and_keep_their_links() {
             map,
             metadata: Vec::new(),
             reach: None,
+            known: None,
         })
         .collect();
     let options =
@@ -86,6 +87,7 @@ fn odd_numbers_are_merged_too() {
             map: &mut one,
             metadata: Vec::new(),
             reach: None,
+            known: None,
         },
         MergeInput {
             path: input.clone(),
@@ -94,6 +96,7 @@ fn odd_numbers_are_merged_too() {
             map: &mut two,
             metadata: Vec::new(),
             reach: None,
+            known: None,
         },
     ];
     let output = folder.path().join("out.json");
@@ -130,8 +133,24 @@ fn merged_twice(text: &str) -> Result<Value, String> {
     std::fs::write(&input, text).unwrap();
     let (mut one, mut two) = (|time| time, |time: Picoseconds| time + MICROSECOND);
     let mut nodes = [
-        MergeInput { path: input.clone(), part: 0, name: "a".into(), map: &mut one, metadata: Vec::new(), reach: None },
-        MergeInput { path: input.clone(), part: 1, name: "b".into(), map: &mut two, metadata: Vec::new(), reach: None },
+        MergeInput {
+            path: input.clone(),
+            part: 0,
+            name: "a".into(),
+            map: &mut one,
+            metadata: Vec::new(),
+            reach: None,
+            known: None,
+        },
+        MergeInput {
+            path: input.clone(),
+            part: 1,
+            name: "b".into(),
+            map: &mut two,
+            metadata: Vec::new(),
+            reach: None,
+            known: None,
+        },
     ];
     let merged = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(0), ..MergeOptions::default() });
     assert_eq!(output.exists(), merged.is_ok());
@@ -183,7 +202,7 @@ proptest::proptest! {
         let _ = read_facts(&input, &FactOptions::default());
         let _ = rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time + 1000);
         let mut identity = |time| time;
-        let node = MergeInput { path: input, part: 0, name: String::new(), map: &mut identity , metadata: Vec::new(), reach: None };
+        let node = MergeInput { path: input, part: 0, name: String::new(), map: &mut identity , metadata: Vec::new(), reach: None, known: None };
         let _ = merge(&mut [node], &output, &MergeOptions::default());
     }
 }

@@ -42,8 +42,15 @@ fn check_left_out(odd: &str, note: &str) {
     assert_eq!((stats.events, stats.left_out), (3, 1), "{odd}");
     let times: Vec<_> = events(&json(&contents(&output))).iter().map(|event| event["ts"].to_string()).collect();
     assert_eq!(times, ["4000000101.5", "4000000104.5", "4000000107.5"], "{odd}");
-    let node =
-        MergeInput { path: input.clone(), part: 0, name: "n".into(), map: &mut map, metadata: Vec::new(), reach };
+    let node = MergeInput {
+        path: input.clone(),
+        part: 0,
+        name: "n".into(),
+        map: &mut map,
+        metadata: Vec::new(),
+        reach,
+        known: None,
+    };
     let stats = merge(&mut [node], &output, &MergeOptions::default()).unwrap();
     assert_eq!((stats.inputs[0].events, stats.inputs[0].left_out), (3, 1), "{odd}");
     assert_eq!(stats.base_ns, 1_790_857_026_000_000_000, "{odd}: the quarter of the events");
@@ -307,8 +314,15 @@ fn a_thread_is_one_with_and_without_quotes() {
     let [input, output] = ["in.json", "out.json"].map(|name| folder.path().join(name));
     std::fs::write(&input, text).unwrap();
     let mut map = |time: Picoseconds| time;
-    let node =
-        |part, map| MergeInput { path: input.clone(), part, name: "n".into(), map, metadata: Vec::new(), reach: None };
+    let node = |part, map| MergeInput {
+        path: input.clone(),
+        part,
+        name: "n".into(),
+        map,
+        metadata: Vec::new(),
+        reach: None,
+        known: None,
+    };
     let mut other = |time: Picoseconds| time;
     merge(&mut [node(0, &mut map), node(1, &mut other)], &output, &MergeOptions::default()).unwrap();
     let merged = events(&json(&contents(&output)));
@@ -347,8 +361,15 @@ fn values_that_are_no_json_are_counted_and_repaired() {
     let [input, output] = ["in.json", "out.json"].map(|name| folder.path().join(name));
     std::fs::write(&input, &text).unwrap();
     let mut map = |time: Picoseconds| time;
-    let node =
-        MergeInput { path: input.clone(), part: 0, name: "n".into(), map: &mut map, metadata: Vec::new(), reach: None };
+    let node = MergeInput {
+        path: input.clone(),
+        part: 0,
+        name: "n".into(),
+        map: &mut map,
+        metadata: Vec::new(),
+        reach: None,
+        known: None,
+    };
     let stats = merge(&mut [node], &output, &MergeOptions { repair: true, ..MergeOptions::default() }).unwrap();
     assert!(stats.inputs[0].notes.iter().any(|note| note.starts_with(said)), "{:?}", stats.inputs[0].notes);
     let merged = json(&contents(&output));

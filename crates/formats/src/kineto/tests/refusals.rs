@@ -15,6 +15,7 @@ fn check_refused(name: &str, text: &[u8], offset: u64, problem: &str) {
         map: &mut identity,
         metadata: Vec::new(),
         reach: None,
+        known: None,
     };
     let errors = [
         read_facts(&input, &FactOptions::default()).map(|_| ()).unwrap_err(),

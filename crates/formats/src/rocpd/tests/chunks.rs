@@ -344,7 +344,15 @@ fn processes_of_one_pid_stay_apart_in_a_merged_database() {
     let mut inputs: Vec<MergeInput<'_>> = [at("a.db"), at("b.db")]
         .into_iter()
         .zip(&mut maps)
-        .map(|(path, map)| MergeInput { path, part: 0, name: String::new(), metadata: Vec::new(), map, reach: None })
+        .map(|(path, map)| MergeInput {
+            path,
+            part: 0,
+            name: String::new(),
+            metadata: Vec::new(),
+            map,
+            reach: None,
+            known: None,
+        })
         .collect();
     merge(&mut inputs, &at("all.db"), &MergeOptions::default()).expect("merged");
     let (chunk, _) = read(&at("all.db"), &ChunkOptions::default(), 0).expect("read");

@@ -188,6 +188,7 @@ fn merged(inputs: &[&Path], by: i64, drop_foreign: bool) -> Result<PathBuf, Erro
             map,
             metadata: tags(),
             reach: None,
+            known: None,
         })
         .collect();
     let options = MergeOptions { drop_foreign, ..MergeOptions::default() };

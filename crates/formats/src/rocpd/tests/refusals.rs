@@ -186,6 +186,7 @@ fn processes_on_different_clocks_in_one_file_are_refused() {
             map,
             metadata: Vec::new(),
             reach: None,
+            known: None,
         })
         .collect();
     merge(&mut parts, &output, &MergeOptions::default()).expect("as they are");
@@ -308,8 +309,24 @@ fn schema_3_is_lifted_on_request() {
         let mut maps = [later(0), later(0)];
         let [first, second] = &mut maps;
         let mut parts = [
-            MergeInput { path: one.clone(), part: 0, name: String::new(), map: first, metadata: tags(), reach: None },
-            MergeInput { path: two.clone(), part: 1, name: String::new(), map: second, metadata: tags(), reach: None },
+            MergeInput {
+                path: one.clone(),
+                part: 0,
+                name: String::new(),
+                map: first,
+                metadata: tags(),
+                reach: None,
+                known: None,
+            },
+            MergeInput {
+                path: two.clone(),
+                part: 1,
+                name: String::new(),
+                map: second,
+                metadata: tags(),
+                reach: None,
+                known: None,
+            },
         ];
         let options = MergeOptions { schema: Some(wanted.to_owned()), ..MergeOptions::default() };
         merge(&mut parts, &output, &options).map_err(|refused| refused.to_string())

@@ -13,6 +13,7 @@ fn merged(paths: &[PathBuf], layout: PlaneLayout, files: &Files) -> (Vec<u8>, Me
         map,
         metadata: Vec::new(),
         reach: None,
+        known: None,
     });
     let mut inputs = inputs.by_ref().collect::<Vec<_>>();
     let metadata = vec![("method".to_owned(), "by hand".to_owned()), ("version".to_owned(), "1".to_owned())];

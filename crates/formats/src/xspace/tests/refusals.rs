@@ -81,7 +81,7 @@ proptest! {
         let _ = read_facts(&input, &FactOptions::default());
         let _ = rewrite(&input, &files.path("out"), &RewriteOptions { annotate: true, ..Default::default() }, &mut |time| -time);
         let mut map = |time: Picoseconds| time;
-        let mut inputs = [MergeInput { path: input, part: 3, name: "n".to_owned(), map: &mut map , metadata: Vec::new(), reach: None }];
+        let mut inputs = [MergeInput { path: input, part: 3, name: "n".to_owned(), map: &mut map , metadata: Vec::new(), reach: None, known: None }];
         let _ = merge(&mut inputs, &files.path("out"), &MergeOptions::default());
     }
 }
