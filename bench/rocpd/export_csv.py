@@ -49,7 +49,7 @@ def main():
     ours, theirs = [], []
     with tempfile.TemporaryDirectory(dir=options.out) as scratch:
         # Ours first: the peak is of all children so far.
-        first = [options.program, "convert", "-f", "csv", "-d", f"{scratch}/ours", "-i", *options.databases]
+        first = [options.program, "convert", "--no-correction", "-f", "csv", "-d", f"{scratch}/ours", "-i", *options.databases]
         peak = run(first)[2]
         for _ in range(options.runs):
             for path in pathlib.Path(scratch, "ours").iterdir():

@@ -31,6 +31,7 @@ pub fn run(arguments: &ComposeArgs) -> anyhow::Result<()> {
             return Err(wrong("has two masters").into());
         }
     }
+    output::keep_apart(&arguments.out, arguments.json)?;
     let composed = compose_runs(&arguments.masters, &regions, &arguments.out)?;
     for note in &composed.notes {
         tracing::warn!("{note}");

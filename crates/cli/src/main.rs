@@ -169,6 +169,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Completions(arguments) => shell::completions(arguments, Cli::command()),
         Command::Man(arguments) => shell::man(arguments, Cli::command()),
         Command::Export(arguments) => {
+            output::keep_apart(&arguments.out, arguments.json)?;
             let lacking = match arguments.dialect {
                 args::Dialect::ProbeSync => probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?,
                 args::Dialect::Xla => probe_sync::solve::export_for_xla(&arguments.run_dir, &arguments.out)?,
@@ -274,6 +275,7 @@ fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
 }
 
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
+    output::keep_apart(&arguments.out, arguments.json)?;
     let mut config = probe_sync::Config::default();
     config.set("fit", &arguments.fit, "--fit")?;
     (config.min_pairs, config.max_loss_ratio) = (arguments.min_pairs, arguments.max_loss_ratio);

@@ -1,7 +1,11 @@
 //! Standard output, files and the marking of command-line errors, shared by all commands.
 
+use std::fs::{File, Metadata};
 use std::io::{Read as _, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use console::Term;
@@ -27,8 +31,51 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// Returns an error if standard output cannot be written.
 pub(crate) fn tell(text: &str) -> anyhow::Result<()> {
-    print(&screen::shown(text, &Term::stdout()))
+    match STANDARD_OUTPUT_IS_TAKEN.load(Ordering::Relaxed) {
+        false => print(&screen::shown(text, &Term::stdout())),
+        true => {
+            let shown = screen::shown(text, &Term::stderr());
+            Ok(crate::progress::suspended(|| std::io::stderr().lock().write_all(shown.as_bytes()))?)
+        }
+    }
 }
+
+/// Must be called before a file is written that the user has named: if it is standard output, text
+/// for people goes to standard error from now on.
+///
+/// # Errors
+/// Refuses a document that would go to standard output too.
+pub(crate) fn keep_apart(output: &Path, json: bool) -> anyhow::Result<()> {
+    if !leads_to_standard_output(output) {
+        return Ok(());
+    }
+    if json {
+        let problem = format!(
+            "--json and {} both write to standard output; give the output the name of a file",
+            output.display()
+        );
+        return Err(anyhow::anyhow!(problem).context(Usage));
+    }
+    STANDARD_OUTPUT_IS_TAKEN.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether a document's path is `-`, which means standard output everywhere, or leads to it.
+pub(crate) fn is_standard_output(path: &Path) -> bool {
+    path.as_os_str() == "-" || leads_to_standard_output(path)
+}
+
+/// Whether a path leads to standard output, as `/dev/stdout` does.
+fn leads_to_standard_output(path: &Path) -> bool {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let own = || File::from(std::io::stdout().as_fd().try_clone_to_owned().ok()?).metadata().ok().map(identity);
+    // What is written to `/dev/null` meets nothing there.
+    let may_be = path != Path::new("/dev/null") && probe_sync_files::is_stream(path);
+    may_be && std::fs::metadata(path).ok().map(identity).is_some_and(|of_path| own() == Some(of_path))
+}
+
+/// An output that the user has named goes there.
+static STANDARD_OUTPUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// The same for notes, whose lines are wrapped at 100 columns in files, too.
 ///
@@ -76,7 +123,7 @@ pub(crate) fn refuse_trace(path: &Path, flag: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut head = [0; 64];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
+    let read = File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
     let head = String::from_utf8_lossy(&head[..read]);
     let first = head.trim_start_matches('{').trim_start();
     // Earlier documents of `check` begin otherwise.

@@ -12,14 +12,14 @@ use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_en
 
 use crate::args::ReportArgs;
 use crate::documents;
-use crate::output::{Usage, print, write_whole};
+use crate::output::{Usage, is_standard_output, print, write_whole};
 
 /// Writes the page.
 ///
 /// # Errors
 /// Names the directory without a run, the trace, or the output.
 pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
-    if arguments.json && arguments.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
+    if arguments.json && arguments.output.as_deref().is_some_and(is_standard_output) {
         let problem = "--json: the page goes to standard output; write it to a file instead";
         return Err(anyhow::anyhow!(problem).context(Usage));
     }
@@ -31,7 +31,7 @@ pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
         add_traces(&mut page, arguments, &output)?;
     }
     let html = page.html()?;
-    if output.as_os_str() == "-" {
+    if is_standard_output(&output) {
         return print(&html);
     }
     write_whole(&output, html.as_bytes())?;

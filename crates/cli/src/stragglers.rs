@@ -6,7 +6,7 @@ use std::path::Path;
 
 use probe_sync_analysis::{Lateness, lateness};
 
-use crate::output::{Usage, print, refuse_trace, tell};
+use crate::output::{Usage, is_standard_output, print, refuse_trace, tell};
 use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
 use crate::telling::telling;
@@ -21,17 +21,20 @@ use crate::traces::{NOTHING_TO_JUDGE, request};
 pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let outputs: Vec<&Path> =
         [&arguments.json, &arguments.csv].into_iter().flatten().map(|path| path.as_path()).collect();
-    let on_stdout = outputs.iter().filter(|path| is_stdout(path)).count();
+    let on_stdout = outputs.iter().filter(|path| is_standard_output(path)).count();
     if on_stdout > 1 || (outputs.len() > 1 && outputs[0] == outputs[1]) {
         return Err(
             anyhow::anyhow!("--json and --csv cannot share an output; give one of them another file").context(Usage)
         );
     }
-    if let Some(path) = arguments.json.as_ref().filter(|path| !is_stdout(path) && arguments.input.are_positional()) {
+    if let Some(path) =
+        arguments.json.as_ref().filter(|path| !is_standard_output(path) && arguments.input.are_positional())
+    {
         refuse_trace(path, "--json")?;
     }
     let settings = arguments.steps.settings()?;
-    let files: Vec<_> = outputs.iter().filter(|path| !is_stdout(path)).map(|path| path.to_path_buf()).collect();
+    let files: Vec<_> =
+        outputs.iter().filter(|path| !is_standard_output(path)).map(|path| path.to_path_buf()).collect();
     let request = request(&arguments.input, &files)?;
     let progress = Reading::begin("stragglers", &request);
     let calibrated = crate::traces::calibrated(&request)?;
@@ -66,13 +69,8 @@ fn csv(found: &Lateness) -> anyhow::Result<Vec<u8>> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    match is_stdout(path) {
+    match is_standard_output(path) {
         true => print(std::str::from_utf8(bytes)?),
         false => crate::output::write_whole(path, bytes),
     }
-}
-
-/// Whether the path is `-`, which means standard output everywhere.
-fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
 }

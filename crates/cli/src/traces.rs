@@ -14,7 +14,7 @@ use probe_sync_alignment::{
 use probe_sync_analysis::LateTrack;
 use probe_sync_formats::{Error as TraceError, PlaneLayout};
 
-use crate::output::{Usage, refuse_trace};
+use crate::output::{Usage, is_standard_output, keep_apart, refuse_trace};
 use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
 use crate::trace_args::{AlignArgs, AsTheyAreArgs, CheckArgs, MergeArgs, TraceArgs};
@@ -27,6 +27,7 @@ use crate::trace_table::TraceTable;
 /// Names the trace; traces already written are kept. With `--validate` also the errors of
 /// [`run_check`], and nothing is written if causality is violated.
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
+    keep_apart(&arguments.output, arguments.json)?;
     let request = request(&arguments.input, &[])?;
     let _progress = Reading::begin("align", &request);
     let calibrated = calibrate_for(&request, arguments.json)?;
@@ -63,6 +64,7 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
 /// Names the trace. With `--validate` also the errors of [`run_check`], and nothing is written if
 /// causality is violated.
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
+    keep_apart(&arguments.output, arguments.json)?;
     let request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
     let request = as_they_are(request, &arguments.as_they_are);
     let step_names = arguments.step_names.settings()?;
@@ -122,7 +124,7 @@ fn not_written(verdict: &Verdict<'_>, output: &Path, json: bool) -> anyhow::Resu
 /// # Errors
 /// [`Violations`]; [`Unjudged`] if nothing was violated and not everything was judged.
 pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
-    let on_stdout = arguments.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    let on_stdout = arguments.json.as_deref().is_some_and(is_standard_output);
     if let Some(path) = arguments.json.as_ref().filter(|_| !on_stdout && arguments.input.are_positional()) {
         refuse_trace(path, "--json")?;
     }

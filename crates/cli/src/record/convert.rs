@@ -77,6 +77,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         return Err(anyhow::anyhow!(problem).context(Usage));
     }
     let outputs = outputs(arguments)?;
+    output::keep_apart(&arguments.output, arguments.json)?;
     let recordings: Vec<Recording> =
         arguments.files.iter().map(|path| Recording::open(path)).collect::<Result<_, _>>()?;
     let hooks = |recording: &Recording| {

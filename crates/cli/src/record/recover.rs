@@ -35,6 +35,9 @@ pub struct RecoverArgs {
 /// # Errors
 /// Names the file and the problem.
 pub fn run(arguments: &RecoverArgs) -> anyhow::Result<()> {
+    if let Some(output) = &arguments.output {
+        crate::output::keep_apart(output, arguments.json)?;
+    }
     let recording = Recording::open(&arguments.file)?;
     // Without a clock everything but how long it took is known.
     let system = recording.on_system();

@@ -101,6 +101,33 @@ fn every_command_writes_through_a_pipe_and_leaves_it_one() {
 }
 
 #[test]
+fn nothing_else_is_written_to_standard_output_if_an_output_goes_there() {
+    let inputs = Inputs::new();
+    let (real, whole) = (inputs.at("out/real"), inputs.at("out/whole"));
+    let commands = inputs.commands(&real).into_iter().zip(inputs.commands(Path::new("/dev/stdout")));
+    for ((to_file, _), (arguments, _)) in commands {
+        run(&to_file);
+        let expected = fs::read_to_string(&real).expect("what was written");
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let piped = output(probe_sync(&arguments));
+        assert!(piped.status.success(), "{arguments:?}: {}", complaint(&piped));
+        assert_eq!(String::from_utf8_lossy(&piped.stdout), expected, "{arguments:?}: a pipe");
+        // Both the output and standard output begin at the start of such a file.
+        let file = fs::File::create(&whole).expect("writable");
+        assert!(
+            wait(probe_sync(&arguments).stdout(file).stderr(Stdio::null()).spawn().expect("starts")).status.success()
+        );
+        assert_eq!(fs::read_to_string(&whole).expect("it"), expected, "{arguments:?}: a file");
+        if ["solve", "export", "merge", "align"].contains(&arguments[0]) {
+            let refused = output(probe_sync(&[&arguments[..], &["--json"]].concat()));
+            assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+            assert!(complaint(&refused).contains("both write to standard output"), "{}", complaint(&refused));
+            assert!(refused.stdout.is_empty());
+        }
+    }
+}
+
+#[test]
 fn every_command_follows_a_link_and_leaves_it_one() {
     let inputs = Inputs::new();
     let (link, real) = (inputs.at("link"), inputs.at("out/real"));
