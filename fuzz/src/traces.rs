@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use probe_sync_alignment::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
-use probe_sync_formats::model::{MarkStamp, MarkToken, Picoseconds, TraceFacts};
+use probe_sync_formats::model::{MarkStamp, MarkToken, MergeFacts, Picoseconds, TraceFacts};
 use probe_sync_formats::{
-    CpuClock, FactOptions, Kineto, MapFunction, MergeFacts, MergeInput, MergeOptions, Perfetto, RewriteOptions, Rocpd,
-    TraceFormat, XSpace, detect,
+    CpuClock, FactOptions, Kineto, MapFunction, MergeInput, MergeOptions, Perfetto, RewriteOptions, Rocpd, TraceFormat,
+    XSpace, detect,
 };
 use probe_sync_time::Duration;
 use regex::Regex;

@@ -40,6 +40,9 @@ pub struct Request {
     pub cpu_clock: Option<CpuClock>,
     /// The files that will be written; they are not taken for traces of the run directory.
     pub outputs: Vec<PathBuf>,
+    /// The traces are going to be merged: what [`merge`](crate::merge()) must know about each of
+    /// them is read with the rest, so that it need not read them once more for it.
+    pub merging: bool,
 }
 
 /// Source of the clocks.

@@ -18,8 +18,12 @@ use crate::screen;
 /// # Errors
 /// Returns an error if standard output cannot be written.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    put(std::io::stdout().lock(), text)
+}
+
+fn put(mut to: impl Write, text: &str) -> anyhow::Result<()> {
     // On a terminal both outputs are one screen.
-    match crate::progress::suspended(|| std::io::stdout().lock().write_all(text.as_bytes())) {
+    match crate::progress::suspended(|| to.write_all(text.as_bytes())) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
@@ -33,10 +37,18 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 pub(crate) fn tell(text: &str) -> anyhow::Result<()> {
     match STANDARD_OUTPUT_IS_TAKEN.load(Ordering::Relaxed) {
         false => print(&screen::shown(text, &Term::stdout())),
-        true => {
-            let shown = screen::shown(text, &Term::stderr());
-            Ok(crate::progress::suspended(|| std::io::stderr().lock().write_all(shown.as_bytes()))?)
-        }
+        true => put(std::io::stderr().lock(), &screen::shown(text, &Term::stderr())),
+    }
+}
+
+/// The same for notes, whose lines are wrapped at 100 columns in files, too.
+///
+/// # Errors
+/// Returns an error if standard output cannot be written.
+pub(crate) fn tell_note(text: &str) -> anyhow::Result<()> {
+    match crate::table::is_wide() {
+        true => tell(text),
+        false => tell(&screen::broken(text, NOTE_COLUMNS)),
     }
 }
 
@@ -50,10 +62,8 @@ pub(crate) fn keep_apart(output: &Path, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     if json {
-        let problem = format!(
-            "--json and {} both write to standard output; give the output the name of a file",
-            output.display()
-        );
+        let problem =
+            format!("--json and {} both write to standard output; name a file for the output", output.display());
         return Err(anyhow::anyhow!(problem).context(Usage));
     }
     STANDARD_OUTPUT_IS_TAKEN.store(true, Ordering::Relaxed);
@@ -76,17 +86,6 @@ fn leads_to_standard_output(path: &Path) -> bool {
 
 /// An output that the user has named goes there.
 static STANDARD_OUTPUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
-
-/// The same for notes, whose lines are wrapped at 100 columns in files, too.
-///
-/// # Errors
-/// Returns an error if standard output cannot be written.
-pub(crate) fn tell_note(text: &str) -> anyhow::Result<()> {
-    match crate::table::is_wide() {
-        true => tell(text),
-        false => tell(&screen::broken(text, NOTE_COLUMNS)),
-    }
-}
 
 /// Writes a document.
 ///

@@ -66,11 +66,11 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     keep_apart(&arguments.output, arguments.json)?;
     let request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
-    let request = as_they_are(request, &arguments.as_they_are);
     let step_names = arguments.step_names.settings()?;
     let track = || Arc::new(LateTrack { steps: step_names.clone() }) as Arc<dyn AddedTrack>;
     let track = arguments.mark_late.then(track);
     let filter = arguments.filter.settings(step_names)?;
+    let request = Request { merging: !filter.is_asked(), ..as_they_are(request, &arguments.as_they_are) };
     let _progress = Reading::begin("merge", &request);
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
@@ -220,6 +220,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
         skip_bad: arguments.skip_bad,
         cpu_clock: arguments.cpu_clock.named()?,
         outputs: outputs.to_vec(),
+        merging: false,
     })
 }
 

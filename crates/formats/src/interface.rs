@@ -11,7 +11,7 @@ use super::keep::EventFilter;
 use crate::Error;
 use crate::chunk::Chunk;
 use crate::model::parts::Spill;
-use crate::model::{ClockPair, Picoseconds, Reach, TraceFacts};
+use crate::model::{ClockPair, MergeFacts, Picoseconds, Reach, TraceFacts};
 
 /// One format of trace files.
 ///
@@ -254,10 +254,6 @@ pub(crate) fn rank_marker(name: &[u8]) -> Option<(u32, u32)> {
     let (rank, world_size) = (rank.parse().ok()?, world_size.parse().ok()?);
     (rank < world_size).then_some((rank, world_size))
 }
-
-/// What a merge must know about one of its inputs before it writes.
-#[derive(Clone, Debug)]
-pub struct MergeFacts(pub(crate) super::kineto::Survey);
 
 /// Options of rewriting a trace.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]

@@ -43,8 +43,8 @@ pub use aligned::{ALIGNED_PLANE, ALIGNED_SIGMA, ALIGNED_TO};
 pub use error::Error;
 pub use in_order::{Stages, in_order};
 pub use interface::{
-    AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeFacts,
-    MergeInput, MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat, WantedArgs,
+    AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
+    MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat, WantedArgs,
 };
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};

@@ -149,7 +149,8 @@ pub fn merge(
         filter,
         ..MergeSettings::default()
     };
-    let request = asked.request(vec![output.clone()])?;
+    let merging = !settings.filter.is_asked();
+    let request = Request { merging, ..asked.request(vec![output.clone()])? };
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
         let report = probe_sync_alignment::merge(&calibrated, &output, settings).map_err(Failure::of_traces)?;
@@ -254,6 +255,7 @@ impl Asked {
             skip_bad: self.skip_bad,
             cpu_clock: self.suspended.map(cpu_clock).transpose()?,
             outputs,
+            merging: false,
         })
     }
 }

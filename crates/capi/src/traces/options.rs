@@ -99,6 +99,7 @@ impl ps_trace_options {
         request.assume_order = self.has("assume_order");
         request.realtime_only = self.has("realtime_only");
         request.skip_bad = self.has("skip_bad");
+        request.merging = call == Call::Merge;
         if self.has("from_collectives") {
             request.clocks = ClockSource::Collectives;
         }

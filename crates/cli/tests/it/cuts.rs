@@ -29,66 +29,74 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// Aligns, merges and checks a trace of node 0 next to a whole one of node 1.
-fn commands(folder: &Path, cut: &Path, whole: &Path, outputs: &[PathBuf]) -> Result<(), String> {
-    let offsets = folder.join("offsets.csv");
-    let request = |traces: &[&Path], outputs: &[PathBuf]| Request {
-        traces: traces.iter().map(|path| path.to_path_buf()).collect(),
-        nodes: (0..).take(traces.len()).collect(),
-        clocks: ClockSource::Offsets(offsets.clone()),
-        extrapolate: probe_sync_time::Duration::from_ns(i64::MAX / 4),
-        outputs: outputs.to_vec(),
-        ..Request::default()
-    };
-    let said = |error: probe_sync_alignment::Error| {
-        let mut said = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(next) = cause {
-            said = format!("{said}: {next}");
-            cause = next.source();
-        }
-        said
-    };
-    let [aligned, merged @ ..] = outputs else { return Ok(()) };
-    let alone = calibrate(&request(&[cut], std::slice::from_ref(aligned))).map_err(said)?;
-    for one in align(&alone, aligned, AlignSettings::default()).map_err(said)? {
-        one.map_err(said)?;
+/// The chain of an error.
+fn told(error: probe_sync_alignment::Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(next) = cause {
+        said = format!("{said}: {next}");
+        cause = next.source();
     }
-    for output in merged {
-        let both = calibrate(&request(&[cut, whole], std::slice::from_ref(output))).map_err(said)?;
-        merge(&both, output, MergeSettings::default()).map_err(said)?;
-        drop(check(&both));
-    }
-    Ok(())
+    said
 }
 
-/// Cuts node 0's trace at `count` places; up to `whole_at_most` of the cuts may leave a whole file.
+/// Reads node 0's trace, alone to be aligned or to be merged with node 1's; then runs `between`, and
+/// writes. Returns whether an output was written, or why not.
+fn written(traces: &[&Path], offsets: &Path, output: &Path, between: impl FnOnce()) -> Result<(), String> {
+    let request = Request {
+        traces: traces.iter().map(|path| path.to_path_buf()).collect(),
+        nodes: (0..).take(traces.len()).collect(),
+        clocks: ClockSource::Offsets(offsets.to_owned()),
+        extrapolate: probe_sync_time::Duration::from_ns(i64::MAX / 4),
+        outputs: vec![output.to_owned()],
+        merging: traces.len() > 1,
+        ..Request::default()
+    };
+    let calibrated = calibrate(&request).map_err(told);
+    between();
+    let calibrated = calibrated?;
+    if traces.len() > 1 {
+        drop(check(&calibrated));
+        return merge(&calibrated, output, MergeSettings::default()).map(drop).map_err(told);
+    }
+    align(&calibrated, output, AlignSettings::default()).map_err(told)?.try_for_each(|one| one.map(drop).map_err(told))
+}
+
+/// Cuts node 0's trace at `count` places before it is read, and at a tenth of them after that; up to `whole_at_most` of
+/// the cuts may leave a whole file.
 fn check_cuts(name: &str, [bytes, other]: &[Vec<u8>; 2], outputs: [&str; 3], count: usize, whole_at_most: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
-    let (path, whole) = (folder.join(format!("cut.{name}")), folder.join(format!("whole.{name}")));
-    std::fs::write(&path, bytes).expect("written");
+    let [path, whole, offsets] =
+        [format!("cut.{name}"), format!("whole.{name}"), "offsets.csv".to_owned()].map(|name| folder.join(name));
     std::fs::write(&whole, other).expect("written");
-    std::fs::write(folder.join("offsets.csv"), OFFSETS).expect("written");
-    let outputs = outputs.map(|name| folder.join(name));
-    commands(folder, &path, &whole, &outputs).expect("nothing is wrong with the whole file");
-    outputs.iter().for_each(|output| std::fs::remove_file(output).expect("an output"));
-    let mut accepted = Vec::new();
-    for place in 0..count {
-        let length = bytes.len() * place / count;
-        std::fs::write(&path, &bytes[..length]).expect("written");
-        match commands(folder, &path, &whole, &outputs) {
-            Ok(()) => accepted.push(length),
-            Err(said) => {
-                assert!(said.contains("cut.") && said.contains("byte"), "{name} cut at {length}: {said}");
+    std::fs::write(&offsets, OFFSETS).expect("written");
+    for (index, output) in outputs.map(|name| folder.join(name)).iter().enumerate() {
+        let traces = if index == 0 { vec![&*path] } else { vec![&*path, &*whole] };
+        let cut = |length: usize| std::fs::write(&path, &bytes[..length]).expect("written");
+        cut(bytes.len());
+        written(&traces, &offsets, output, || {}).expect("nothing is wrong with the whole file");
+        let mut accepted = Vec::new();
+        let late_ones = (0..count).step_by(10).map(|place| (place, true));
+        for (place, late) in (0..count).map(|place| (place, false)).chain(late_ones) {
+            std::fs::remove_file(output).unwrap_or_default();
+            let length = bytes.len() * place / count;
+            cut(if late { bytes.len() } else { length });
+            let result = written(&traces, &offsets, output, || {
+                if late {
+                    cut(length)
+                }
+            });
+            assert_eq!(output.exists(), result.is_ok(), "{name} cut at {length}: {result:?}");
+            match result {
+                Ok(()) => accepted.push(length),
+                Err(said) => {
+                    assert!(said.contains("cut.") && said.contains("byte"), "{name} cut at {length}: {said}");
+                }
             }
         }
-        let written = outputs.iter().filter(|output| output.exists()).count();
-        let finished = accepted.last() == Some(&length);
-        assert!(written == if finished { outputs.len() } else { 0 }, "{name} cut at {length}: {written} outputs");
-        outputs.iter().for_each(|output| drop(std::fs::remove_file(output)));
+        assert!(accepted.len() <= whole_at_most, "{name}: whole if cut at {accepted:?}");
     }
-    assert!(accepted.len() <= whole_at_most, "{name}: whole if cut at {accepted:?}");
 }
 
 fn of_all_formats(count: usize) {
@@ -99,7 +107,7 @@ fn of_all_formats(count: usize) {
     check_cuts("pt.trace.json", &kineto, merged, count, 0);
     check_cuts("pt.trace.json.gz", &zipped, merged, count, 0);
     // Nothing in an XSpace says how many planes and other fields its root has.
-    check_cuts("xplane.pb", &xspace, ["aligned.xplane.pb", "merged.xplane.pb", "merged.pftrace"], count, 12);
+    check_cuts("xplane.pb", &xspace, ["aligned.xplane.pb", "merged.xplane.pb", "merged.pftrace"], count, 40);
 }
 
 #[test]

@@ -216,6 +216,11 @@ fn a_rank_that_stops_with_a_message_to_pass_on_is_late_alone() {
     group.root.gather(&[true; 7], b"rank 0", &mut frames, &Deadline::new(WAIT, None)).unwrap();
     let left = group.root.attendance().left;
     assert_eq!(names(&left), [1], "{left:?}");
+    assert!(matches!(left[0].1, Error::Late { .. }), "{left:?}");
+    for member in group.members.range(2..).map(|(_, member)| member) {
+        let (_, told) = member.heard.recv_timeout(Duration::from_secs(60)).expect("everybody hears it").unwrap();
+        assert_eq!(told, b"next");
+    }
     assert!((2..7).all(|rank| frames.frame(rank) == format!("rank {rank}").as_bytes()));
 }
 

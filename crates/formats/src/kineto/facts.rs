@@ -21,8 +21,8 @@ use super::timing::{Timing, is_metadata};
 use super::words;
 use crate::Error;
 use crate::marker::{Marker, Stamps};
-use crate::model::{GroupKey, Identity, Launcher, LeftOut, Picoseconds, Reach, Spread, TraceFacts};
-use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions, MergeFacts};
+use crate::model::{GroupKey, Identity, Launcher, LeftOut, MergeFacts, Picoseconds, Reach, Spread, TraceFacts};
+use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions};
 
 /// Reads the facts of a trace: in one pass, or in two if some times turn out to be implausible.
 ///
@@ -45,8 +45,8 @@ fn read_within(
     options: &FactOptions,
     reach: Option<Reach>,
 ) -> Result<(TraceFacts, Spread, Wrapped), Error> {
+    let mut reader = Reader::new(path, options, reach);
     let mut document = Document::open(path, ASKED)?;
-    let mut reader = Reader::new(options, reach);
     let mut key = Vec::new();
     loop {
         match document.next()? {
@@ -135,7 +135,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(options: &'a FactOptions, reach: Option<Reach>) -> Reader<'a> {
+    fn new(path: &Path, options: &'a FactOptions, reach: Option<Reach>) -> Reader<'a> {
         Reader {
             options,
             reach,
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
             stamps: Stamps::default(),
             untimed: 0,
             collector: Collector::new(&options.spill),
-            surveyor: options.merging.then(Surveyor::default),
+            surveyor: options.merging.then(|| Surveyor::begin(path)),
             notes: Vec::new(),
         }
     }
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
         self.notes.extend(self.stamps.notes());
         self.notes.extend(self.wrapped.note());
         let reach = self.reach.map(|reach| reach.shifted(base_ps));
-        let merging = self.surveyor.map(|surveyor| MergeFacts(surveyor.finish(self.base_ns, reach)));
+        let merging = self.surveyor.map(|surveyor| MergeFacts::new(surveyor.finish(self.base_ns, reach)));
         let mut facts = TraceFacts {
             identity: self.identity,
             merged: self.merged,

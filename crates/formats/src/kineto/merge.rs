@@ -1,7 +1,7 @@
 //! Merges all nodes' traces into one file with one base and unique numbers.
 //!
 //! There are two passes over each input: `survey` finds the base, the first instant and the largest
-//! id, unless the reader of facts has, and the second pass writes. The order of events is kept, as is everything except times
+//! id, unless the reader of facts has found them, and the second pass writes. The order of events is kept, as is everything except times
 //! and the numbers listed in `tracks`. An input's data other than events goes under `nodes`, the
 //! caller's data under `probe_sync`. It does not sort events.
 
@@ -20,8 +20,9 @@ use super::tracks::{NODES_MAX, Tracks};
 use super::valid::Passing;
 use crate::Error;
 use crate::chunk::BETWEEN_NAMES;
+use crate::model::MergeFacts;
 use crate::workers::side_by_side;
-use crate::{MergeFacts, MergeInput, MergeOptions, MergeStats, RewriteStats};
+use crate::{MergeInput, MergeOptions, MergeStats, RewriteStats};
 
 /// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
 ///
@@ -74,10 +75,13 @@ fn look_through<'a>(
     options: &'a MergeOptions,
 ) -> Result<(Vec<Survey>, Vec<Option<Kept<'a>>>), Error> {
     let Some(filter) = options.filter.as_deref() else {
-        let of_inputs: Vec<_> = inputs.iter().map(|it| (it.path.as_path(), it.reach, it.known.as_ref())).collect();
+        let of_inputs: Vec<_> = inputs
+            .iter()
+            .map(|it| (it.path.as_path(), it.reach, it.known.as_ref().and_then(MergeFacts::get::<Survey>)))
+            .collect();
         let surveys = side_by_side(of_inputs.len(), |place| match of_inputs[place] {
-            (.., Some(MergeFacts(known))) => Ok(known.clone()),
-            (path, reach, None) => survey(path, reach, None),
+            (path, _, Some(known)) if known.still_holds(path) => Ok(known.clone()),
+            (path, reach, _) => survey(path, reach, None),
         });
         return Ok((surveys.into_iter().collect::<Result<_, _>>()?, inputs.iter().map(|_| None).collect()));
     };

@@ -46,7 +46,6 @@ mod words;
 use std::path::Path;
 
 pub use base::quarter_before_ns;
-pub(crate) use survey::Survey;
 
 use super::{
     BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,

@@ -4,6 +4,7 @@
 //! otherwise [`survey`] reads the file once more.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::base::{self, BASE_KEY};
 use super::document::{Document, Item};
@@ -16,7 +17,7 @@ use crate::model::{Picoseconds, Reach};
 
 /// What must be known about an input.
 #[derive(Clone, Debug)]
-pub(crate) struct Survey {
+pub(super) struct Survey {
     pub(super) base_ns: Option<i64>,
     /// The first instant, absolute.
     pub(super) first_ps: Option<Picoseconds>,
@@ -25,11 +26,28 @@ pub(crate) struct Survey {
     pub(super) at: u64,
     /// Names of its processes.
     pub(super) names: ProcessNames,
+    /// State of the file when the survey began.
+    state: Option<FileState>,
+}
+
+/// Length of a file, and when it was last written to.
+type FileState = (u64, SystemTime);
+
+fn state(path: &Path) -> Option<FileState> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.len(), metadata.modified().ok()?))
+}
+
+impl Survey {
+    /// Returns true if the file has certainly not been written to since the survey.
+    pub(super) fn still_holds(&self, path: &Path) -> bool {
+        self.state.is_some() && self.state == state(path)
+    }
 }
 
 /// A survey in progress.
-#[derive(Default)]
 pub(super) struct Surveyor {
+    state: Option<FileState>,
     /// From the base of the file.
     first_ps: Option<Picoseconds>,
     largest_id: u64,
@@ -39,6 +57,18 @@ pub(super) struct Surveyor {
 }
 
 impl Surveyor {
+    /// Must be called before the file is read.
+    pub(super) fn begin(path: &Path) -> Surveyor {
+        Surveyor {
+            state: state(path),
+            first_ps: None,
+            largest_id: 0,
+            at: 0,
+            names: ProcessNames::default(),
+            args: Args::default(),
+        }
+    }
+
     /// Processes an event.
     #[inline]
     pub(super) fn look(&mut self, event: &Event<'_>) -> Result<(), EventFault> {
@@ -58,8 +88,16 @@ impl Surveyor {
     pub(super) fn finish(self, base_ns: Option<i64>, reach: Option<Reach>) -> Survey {
         let base_ps = i128::from(base_ns.unwrap_or(0)) * 1000;
         let stated = self.first_ps.map(|first: Picoseconds| first + base_ps);
-        let first_ps = reach.map(|reach| reach.first_ps).or(stated);
-        Survey { base_ns, first_ps, largest_id: self.largest_id, at: self.at, names: self.names.close() }
+        // A reach may be known at its end only.
+        let first_ps = reach.map(|reach| reach.first_ps).max(stated);
+        Survey {
+            base_ns,
+            first_ps,
+            largest_id: self.largest_id,
+            at: self.at,
+            names: self.names.close(),
+            state: self.state,
+        }
     }
 }
 
@@ -68,8 +106,8 @@ impl Surveyor {
 /// # Errors
 /// Returns an error for anything wrong with the input, with its offset.
 pub(super) fn survey(path: &Path, reach: Option<Reach>, mut kept: Option<&mut Kept<'_>>) -> Result<Survey, Error> {
+    let (mut surveyor, mut stated) = (Surveyor::begin(path), None);
     let mut document = Document::open(path, &[BASE_KEY])?;
-    let (mut surveyor, mut stated) = (Surveyor::default(), None);
     loop {
         match document.next()? {
             Item::End => return Ok(surveyor.finish(stated, reach)),

@@ -11,12 +11,13 @@ mod reach;
 mod steps;
 pub(crate) mod time;
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub use probe_sync_lines::{Launcher, MarkToken, MarksHeader};
 use serde::Serialize;
 
-use crate::MergeFacts;
 use crate::model::parts::CollectiveParts;
 
 pub use self::collective::{
@@ -98,6 +99,22 @@ pub struct TraceFacts {
     /// Warnings that every command must show: events omitted because of implausible times,
     /// contradictory sources of its rank, a writer that died before it named its process.
     pub warnings: Vec<String>,
+}
+
+/// What a merge must know about one of its inputs before it writes. Only the input's format knows
+/// what that is.
+#[derive(Clone, Debug)]
+pub struct MergeFacts(Arc<dyn Any + Send + Sync>);
+
+impl MergeFacts {
+    pub(crate) fn new(facts: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(facts))
+    }
+
+    /// The facts, if they are of this type.
+    pub(crate) fn get<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
 }
 
 impl TraceFacts {

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::facts::read_facts;
-use super::merge::merge;
 use super::rewrite::rewrite;
 use super::*;
 use crate::model::{CollectiveKind, Instance, Picoseconds};
@@ -34,6 +33,20 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = files.filter(|path| path.to_string_lossy().ends_with(".gz")).collect();
     files.sort();
     files
+}
+
+/// Merges, with what the reader of facts finds for a merge and without it.
+fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+    let alone = super::merge::merge(inputs, output, options);
+    for input in inputs.iter_mut() {
+        let facts = read_facts(&input.path, &FactOptions { merging: true, ..FactOptions::default() });
+        input.known = facts.ok().and_then(|facts| facts.merging);
+    }
+    let written = alone.is_ok().then(|| std::fs::read(output).unwrap());
+    let known = super::merge::merge(inputs, output, options);
+    assert_eq!(known.as_ref().map_err(ToString::to_string), alone.as_ref().map_err(ToString::to_string));
+    assert!(written.is_none_or(|written| written == std::fs::read(output).unwrap()), "the same bytes");
+    alone
 }
 
 /// A file's bytes, inflated by a reader that stops after the first gzip member.

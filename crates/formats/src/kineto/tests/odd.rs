@@ -140,6 +140,18 @@ fn a_length_that_wrapped_around_below_a_day_is_left_out_where_the_recording_prov
         let stats = rewrite(&input, &output, &options, &mut |time| time).unwrap();
         assert_eq!((stats.left_out, chunks_of(&input, reach).1.left_out), (left_out, left_out), "{stopped} {dur}");
         assert_eq!(facts.omitted.len() as u64, left_out, "{stopped} {dur}");
+        let (mut map, reach) = (|time| time, facts.reach);
+        let node = MergeInput {
+            path: input,
+            part: 0,
+            name: "n".into(),
+            map: &mut map,
+            metadata: Vec::new(),
+            reach,
+            known: None,
+        };
+        let merged = merge(&mut [node], &output, &MergeOptions::default()).unwrap();
+        assert_eq!(Some(merged.base_ns), facts.span.map(|(first, _)| base::quarter_before(first)), "{stopped} {dur}");
         let warned = facts.warnings.iter().any(|said| said.contains("wrapped around to 71.6 minutes"));
         let noted = facts.notes.iter().any(|said| said.contains("this is not certain"));
         (warned, noted)
