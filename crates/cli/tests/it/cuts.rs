@@ -30,9 +30,9 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The chain of an error.
-fn told(error: probe_sync_alignment::Error) -> String {
+fn told(error: &probe_sync_alignment::Error) -> String {
     let mut said = error.to_string();
-    let mut cause = std::error::Error::source(&error);
+    let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
         said = format!("{said}: {next}");
         cause = next.source();
@@ -52,14 +52,15 @@ fn written(traces: &[&Path], offsets: &Path, output: &Path, between: impl FnOnce
         merging: traces.len() > 1,
         ..Request::default()
     };
-    let calibrated = calibrate(&request).map_err(told);
+    let calibrated = calibrate(&request).map_err(|error| told(&error));
     between();
     let calibrated = calibrated?;
     if traces.len() > 1 {
         drop(check(&calibrated));
-        return merge(&calibrated, output, MergeSettings::default()).map(drop).map_err(told);
+        return merge(&calibrated, output, MergeSettings::default()).map(drop).map_err(|error| told(&error));
     }
-    align(&calibrated, output, AlignSettings::default()).map_err(told)?.try_for_each(|one| one.map(drop).map_err(told))
+    let aligned = align(&calibrated, output, AlignSettings::default());
+    aligned.and_then(|mut aligned| aligned.try_for_each(|one| one.map(drop))).map_err(|error| told(&error))
 }
 
 /// Cuts node 0's trace at `count` places before it is read, and at a tenth of them after that; up to `whole_at_most` of
@@ -84,7 +85,7 @@ fn check_cuts(name: &str, [bytes, other]: &[Vec<u8>; 2], outputs: [&str; 3], cou
             cut(if late { bytes.len() } else { length });
             let result = written(&traces, &offsets, output, || {
                 if late {
-                    cut(length)
+                    cut(length);
                 }
             });
             assert_eq!(output.exists(), result.is_ok(), "{name} cut at {length}: {result:?}");
