@@ -13,7 +13,8 @@
 //! Statist. 42, 1971, theorem 2). There are two sums for each of n members, one for p₁ = p₀ + (1 −
 //! p₀)/4 and one for p₁ = p₀ + 3·(1 − p₀)/4, and ranks and hosts are tested both; with h =
 //! ln(4·n·10⁸) a group names a wrong member at most once in 10⁸ operations, while members are alike
-//! and operations independent. The member began to be late where its sum last left 0.
+//! and operations independent. The member began to be late where it first lost half the floor after
+//! its sum last left 0.
 //!
 //! Clocks may be wrong for the whole job. So an operation counts as costly where any member may
 //! have lost the floor (lead + 3σ), and as a member's only where it lost the floor for certain
@@ -144,6 +145,25 @@ impl Changes {
             }
         }
         changes
+    }
+
+    /// States since when a member has been late, and how often, by the latest operations, oldest
+    /// first. Its sum may have left 0 when all leads were small; what was small then is not counted
+    /// as late now. Returns its state, if it is late.
+    pub fn restate(&mut self, member: u32, latest: impl Iterator<Item = Loss>) -> Option<Run> {
+        let run = self.late.get_mut(&member)?;
+        let mut restated: Option<Run> = None;
+        for loss in latest.filter(|loss| loss.at_ns >= run.since_ns) {
+            if restated.is_none() && loss.member == Some(member) && loss.lead_ns >= run.floor_ns {
+                restated =
+                    Some(Run { since_ns: loss.at_ns, tally: Tally::default(), before: Tally::default(), ..*run });
+            }
+            if let Some(restated) = &mut restated {
+                restated.pass(member, &loss);
+            }
+        }
+        *run = restated.unwrap_or(*run);
+        Some(*run)
     }
 
     /// Late members and their state.

@@ -231,6 +231,12 @@ impl Group {
             rank: named,
             host: certain,
         });
+        for (kind, change) in &mut changed {
+            if let Change::Begun(member, run) = change {
+                let latest = self.recent.losses(*kind);
+                *run = self.changes[*kind].restate(*member, latest).unwrap_or(*run);
+            }
+        }
         changed
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::change;
+use super::change::{self, Loss};
 use crate::operation::median;
 
 /// A group's operations in a span of time that ends now.
@@ -68,6 +68,18 @@ impl Recent {
         self.floors_ns =
             [0, 1].map(|kind| change::floor(&latest().map(|judged| judged.certain_ns[kind]).collect::<Vec<_>>()));
         self.usual_spread_ns = median(latest().map(|judged| judged.spread_ns).collect()).unwrap_or(0);
+    }
+
+    /// Returns the losses of the latest operations by ranks (0) or by hosts (1), oldest first,
+    /// without what clocks contribute.
+    pub fn losses(&self, kind: usize) -> impl Iterator<Item = Loss> {
+        self.judged.iter().map(move |judged| {
+            let (member, lead_ns) = match kind {
+                0 => (judged.rank, judged.lead_ns),
+                _ => (judged.host.map(|(host, _)| host), judged.host.map_or(0, |(_, lead_ns)| lead_ns)),
+            };
+            Loss { at_ns: judged.at_ns, member, lead_ns, margin_ns: 0 }
+        })
     }
 
     /// Returns the losses above which operations count as costly, for ranks and for hosts, ns.

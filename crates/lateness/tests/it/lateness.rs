@@ -42,6 +42,25 @@ fn one_that_is_late_in_every_third_step_is_named_and_cleared_though_its_clock_is
 }
 
 #[test]
+fn one_that_was_last_by_little_before_is_late_since_it_was_late_by_much() {
+    for seed in 0..20 {
+        let mut job = Job::new(4, seed);
+        // It is last somewhat more often than the others, by some 30 µs.
+        let usual = |rank: u32| if rank == 2 { 20_000 } else { 0 };
+        assert!(told(&job.run(1000, |_, rank| usual(rank))).is_empty());
+        let onset_ns = job.now_ns;
+        let late = |step: u64, rank: u32| usual(rank) + if rank == 2 && step.is_multiple_of(3) { 10 * MS } else { 0 };
+        let events = job.run(300, late);
+        assert_eq!(told(&events), [(true, Member::Rank(2))]);
+        let Some(Event::LateBegun(begun)) = events.first() else { panic!("{events:?}") };
+        let behind_ns = begun.since_ns - onset_ns;
+        assert!((0..200 * MS).contains(&behind_ns), "seed {seed}: {behind_ns} ns after the onset");
+        assert!((begun.times as f64 / begun.operations as f64 - 0.34).abs() < 0.05, "seed {seed}: {begun:?}");
+        assert!((0.08..0.13).contains(&begun.share), "seed {seed}: {begun:?}");
+    }
+}
+
+#[test]
 fn one_that_is_late_now_and_then_as_anybody_is_cleared() {
     // On a busy host somebody is late by 8 ms in every fourth step, rank 2 no more often than others.
     let chance = |step: u64, rank: u32| {

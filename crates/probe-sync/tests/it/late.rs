@@ -69,12 +69,12 @@ impl Job {
         begun.elapsed()
     }
 
-    /// Checks that a named rank was late by what is said, again and again: a busy machine delays
-    /// ranks, too. (Operations at which it was late may count from before, when all leads were small.)
+    /// Checks that a named rank was late: a busy machine delays ranks, too. Of the operations at
+    /// which it is said to have been late, half have its median lead.
     fn check_named(&self, named: &LateLine) {
         let lead_ns = named.lead_ns as u64 * 9 / 10;
         let late = self.last.iter().filter(|(rank, lead)| Some(*rank) == named.rank && *lead >= lead_ns).count();
-        assert!(late >= 10, "{late} times in truth: {named:?}");
+        assert!(late as f64 >= 0.45 * named.times as f64, "{late} times in truth: {named:?}");
     }
 
     fn lines(&self) -> Vec<LateRecord> {
