@@ -93,8 +93,8 @@ class Mended(Folder):
 
     def check_late(self, job, steps):
         """Of a job that leaves traces as recorded, bent ones and its run's directory: rank 2 is named in the same operations, and as late, as on the true clocks; and nobody where nobody sleeps."""
-        # What else the machine does may make chance explain what is late; not three times.
-        for attempt in range(3):
+        # What else the machine does may make chance explain what is late; not five times.
+        for attempt in range(5):
             traces, bent, run_dir = job(f"late{attempt}", "1")
             # Recorded times are the true ones here: on one clock, and so without any correction.
             exact = self.folder / "exact.csv"
