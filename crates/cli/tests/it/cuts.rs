@@ -63,8 +63,8 @@ fn written(traces: &[&Path], offsets: &Path, output: &Path, between: impl FnOnce
     aligned.and_then(|mut aligned| aligned.try_for_each(|one| one.map(drop))).map_err(|error| told(&error))
 }
 
-/// Cuts node 0's trace at `count` places before it is read, and at a tenth of them after that; up to `whole_at_most` of
-/// the cuts may leave a whole file.
+/// Cuts node 0's trace at `count` places before it is read, and at a tenth of them after that; up
+/// to `whole_at_most` of the cuts may leave a whole file.
 fn check_cuts(name: &str, [bytes, other]: &[Vec<u8>; 2], outputs: [&str; 3], count: usize, whole_at_most: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();

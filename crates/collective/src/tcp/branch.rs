@@ -4,8 +4,8 @@
 //! (`children`) and its parent on a connection that it has opened; it is also always connected to
 //! the root. In a gather it waits for its children's frames for part of the time, longer the higher
 //! it is in the tree, and forwards those that have arrived. If its parent does not answer, or the
-//! root is already past the message it waits for, it talks to the root directly and asks the root for the
-//! data it has missed. Data already received is dropped, so a frame may arrive twice.
+//! root is already past the message it waits for, it talks to the root directly and asks the root
+//! for the data it has missed. Data already received is dropped, so a frame may arrive twice.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Merges all nodes' traces into one file with one base and unique numbers.
 //!
 //! There are two passes over each input: `survey` finds the base, the first instant and the largest
-//! id, unless the reader of facts has found them, and the second pass writes. The order of events is kept, as is everything except times
-//! and the numbers listed in `tracks`. An input's data other than events goes under `nodes`, the
-//! caller's data under `probe_sync`. It does not sort events.
+//! id, unless the reader of facts has found them, and the second pass writes. The order of events
+//! is kept, as is everything except times and the numbers listed in `tracks`. An input's data other
+//! than events goes under `nodes`, the caller's data under `probe_sync`. It does not sort events.
 
 use std::path::Path;
 
