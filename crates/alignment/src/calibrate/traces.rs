@@ -3,7 +3,7 @@
 //! They are read after the source is open, because a run knows its hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::Error;
 use probe_sync_formats::{CpuClock, FactOptions};
@@ -14,6 +14,7 @@ use probe_sync_time::TimeNamespace;
 
 use crate::clocks::{Snapshots, read_snapshots};
 use crate::folders::{self, Found};
+use crate::merge::format_for_viewers;
 use crate::nodes::{self, NodeTrace};
 
 /// The traces of a request.
@@ -43,7 +44,7 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
     let Found { paths, notes } = folders::of_request(request)?;
     let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order, skip_bad: request.skip_bad };
     let cpu_clock = request.cpu_clock.clone();
-    let merging = request.merging && request.outputs.iter().all(|output| may_be_kineto(output));
+    let merging = request.merging && request.outputs.iter().all(|output| format_for_viewers(output, true).is_none());
     let options = FactOptions { markers, thorough: request.skip_bad, cpu_clock, merging, ..FactOptions::default() };
     let (read, mut left_out) = nodes::read(&paths, &said, &source.known(), &source.marks()?, &options)?;
     if read.is_empty() && !left_out.is_empty() {
@@ -65,12 +66,6 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
         }
     }
     Ok(Traces { paths, read, left_out, notes })
-}
-
-/// Whether a file of this name may be one of Kineto's.
-fn may_be_kineto(output: &Path) -> bool {
-    let name = output.to_string_lossy().to_lowercase();
-    name.strip_suffix(".gz").unwrap_or(&name).ends_with(".json")
 }
 
 /// Warnings of the traces themselves, with their names. If many are the same except for their

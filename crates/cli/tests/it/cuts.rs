@@ -29,15 +29,9 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// The chain of an error.
-fn told(error: &probe_sync_alignment::Error) -> String {
-    let mut said = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(next) = cause {
-        said = format!("{said}: {next}");
-        cause = next.source();
-    }
-    said
+/// The error and its causes.
+fn told(error: probe_sync_alignment::Error) -> String {
+    format!("{:#}", anyhow::Error::from(error))
 }
 
 /// Reads node 0's trace, alone to be aligned or to be merged with node 1's; then runs `between`, and
@@ -52,15 +46,15 @@ fn written(traces: &[&Path], offsets: &Path, output: &Path, between: impl FnOnce
         merging: traces.len() > 1,
         ..Request::default()
     };
-    let calibrated = calibrate(&request).map_err(|error| told(&error));
+    let calibrated = calibrate(&request).map_err(told);
     between();
     let calibrated = calibrated?;
     if traces.len() > 1 {
         drop(check(&calibrated));
-        return merge(&calibrated, output, MergeSettings::default()).map(drop).map_err(|error| told(&error));
+        return merge(&calibrated, output, MergeSettings::default()).map(drop).map_err(told);
     }
     let aligned = align(&calibrated, output, AlignSettings::default());
-    aligned.and_then(|mut aligned| aligned.try_for_each(|one| one.map(drop))).map_err(|error| told(&error))
+    aligned.and_then(|mut aligned| aligned.try_for_each(|one| one.map(drop))).map_err(told)
 }
 
 /// Cuts node 0's trace at `count` places before it is read, and at a tenth of them after that; up

@@ -103,7 +103,6 @@ fn every_command_writes_through_a_pipe_and_leaves_it_one() {
 #[test]
 fn nothing_else_is_written_to_standard_output_if_an_output_goes_there() {
     let inputs = Inputs::new();
-    // By this name merges know that it is a file of Kineto's, and by the other they do not.
     let (real, whole) = (inputs.at("out/real.json"), inputs.at("out/whole"));
     let commands = inputs.commands(&real).into_iter().zip(inputs.commands(Path::new("/dev/stdout")));
     for ((to_file, _), (arguments, _)) in commands {
