@@ -627,6 +627,12 @@ enum ps_status ps_session_start(const struct ps_options *options,
 // is dropped and counted.
 PS_API enum ps_status ps_arrive(const struct ps_session *session, const char *group, uint64_t step);
 
+// Records an arrival, as ps_arrive() does, whenever a scope of ps_record_collective_enter() begins
+// in which all members wait: all-reduce, all-gather, reduce-scatter, all-to-all, barrier. Group and
+// step are the scope's group and sequence number; scopes without them count as dropped arrivals.
+// No recording is needed. Ends with the session.
+PS_API enum ps_status ps_session_observe_collectives(const struct ps_session *session);
+
 // Stops starting exchanges on this rank from the next round on. The rank still answers the others'
 // exchanges, and rounds continue.
 PS_API enum ps_status ps_session_pause(const struct ps_session *session);

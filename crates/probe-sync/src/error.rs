@@ -40,6 +40,9 @@ pub enum Error {
     /// This rank's own recording cannot be created.
     #[error("--record: {0}")]
     Recording(#[from] probe_sync_record::Error),
+    /// Scopes of the recorder cannot be observed.
+    #[error("cannot observe collectives: {0}")]
+    Observer(#[source] probe_sync_record::Error),
     /// The run's directory cannot be used.
     #[error("{} {reason}", path.display())]
     Occupied {

@@ -200,11 +200,21 @@ impl Scope {
                 unsafe { words.assume_init() }
             }
             Some(arguments) => {
-                let scope = probe_sync_record::Scope::enter(self.site);
+                if !event::is_wanted(self.site) {
+                    return Ok(false);
+                }
+                // Observers see them when the scope begins; whether the others are wanted, only the
+                // scope can say.
+                let arguments = arguments.bind(py);
+                let known = stated(arguments, |_, is_function| !is_function)?;
+                let scope = probe_sync_record::Scope::enter_with(self.site, &listed(&known));
                 if !scope.is_recorded() {
                     return Ok(false);
                 }
-                state(&scope, arguments.bind(py))?;
+                if known.len() < arguments.len() {
+                    let takes = |key: &str, is_function| is_function && scope.wants_detail_named(key);
+                    scope.state(&listed(&stated(arguments, takes)?));
+                }
                 scope.into_words()
             }
         };
@@ -355,7 +365,7 @@ fn site(kind: Option<&str>, name: &str) -> PyResult<&'static Site> {
 
 /// Adds arguments to an open scope; those that are functions are called, if they are wanted.
 fn state(scope: &probe_sync_record::Scope, arguments: &Bound<'_, PyDict>) -> PyResult<()> {
-    let stated = stated(arguments, |key| scope.wants_detail_named(key))?;
+    let stated = stated(arguments, |key, is_function| !is_function || scope.wants_detail_named(key))?;
     scope.state(&listed(&stated));
     Ok(())
 }
@@ -372,18 +382,16 @@ enum Owned {
     Json(String),
 }
 
-fn stated(arguments: &Bound<'_, PyDict>, wants: impl Fn(&str) -> bool) -> PyResult<Vec<Stated>> {
+/// Converts the arguments that are taken, by key and whether they are functions, which are called.
+fn stated(arguments: &Bound<'_, PyDict>, takes: impl Fn(&str, bool) -> bool) -> PyResult<Vec<Stated>> {
     let mut all = Vec::with_capacity(arguments.len());
     for (key, value) in arguments {
         let key = key.cast::<PyString>()?.to_cow()?;
-        let value = if value.is_instance(functions(value.py())?)? {
-            if !wants(&key) {
-                continue;
-            }
-            value.call0()?
-        } else {
-            value
-        };
+        let is_function = value.is_instance(functions(value.py())?)?;
+        if !takes(&key, is_function) {
+            continue;
+        }
+        let value = if is_function { value.call0()? } else { value };
         if let Some(number) = event::key(&key) {
             all.push((number, Owned::of(&value)));
         }
@@ -393,7 +401,7 @@ fn stated(arguments: &Bound<'_, PyDict>, wants: impl Fn(&str) -> bool) -> PyResu
 
 /// Converts all arguments of an event that is recorded.
 fn all_stated(arguments: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Stated>> {
-    arguments.map_or_else(|| Ok(Vec::new()), |arguments| stated(arguments, |_| true))
+    arguments.map_or_else(|| Ok(Vec::new()), |arguments| stated(arguments, |_, _| true))
 }
 
 /// Types of functions. Others that can be called, such as a module of a model, are values.

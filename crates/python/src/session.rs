@@ -18,6 +18,7 @@ use probe_sync::{
     SessionBuilder, State,
 };
 use probe_sync_lines::Round;
+use probe_sync_time::Timestamp;
 use pyo3::prelude::*;
 
 use crate::clock::{Clock, Marks};
@@ -213,6 +214,14 @@ impl Session {
         self.arrivals.arrive(group, step);
     }
 
+    /// Records arrivals at times of the system clock, which are complete until a time.
+    fn report_arrivals(&self, arrivals: Vec<(String, u64, i64)>, until_ns: i64) {
+        for (group, step, at_ns) in arrivals {
+            self.arrivals.arrive_at(&group, step, Timestamp::from_ns(at_ns));
+        }
+        self.arrivals.complete_until(Timestamp::from_ns(until_ns));
+    }
+
     /// Returns the late ranks, and the ranks that others wait for, as JSON, with a sentence for
     /// each.
     fn late(&self) -> PyResult<String> {
@@ -250,6 +259,17 @@ impl Session {
             Ok(())
         };
         waiting::run(py, None, send)?.map_err(|error| Failure::of_session(&error, true).into())
+    }
+
+    /// Records an arrival whenever a collective scope begins in which all members wait.
+    fn observe_collectives(&self) -> PyResult<()> {
+        match self.borrow::<()>(&|_| None)? {
+            Borrowed::Handle(handle) => {
+                let observed = handle.observe_collectives();
+                observed.map_err(|error| Failure::of_session(&error, true).into())
+            }
+            _ => Err(Failure::ended(ENDED).into()),
+        }
     }
 
     /// Suspends or resumes starting exchanges.

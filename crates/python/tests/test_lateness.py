@@ -19,6 +19,7 @@ RANKS = 3
 LOOP = """
 import json, pathlib, socket, sys, time
 import probe_sync
+from probe_sync import record
 
 rank, size, port, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), pathlib.Path(sys.argv[4])
 identity = folder / "id"
@@ -33,12 +34,18 @@ else:
 settings = {"window": "500ms", "inject_skew": 7, "tracer_clock": "none"}
 with probe_sync.start(settings, out=folder / "out", rank=rank, size=size, **group) as session:
     session.wait_until_bound(1_000_000, timeout=60)
+    if rank == 1:
+        session.observe_collectives()
     barrier = socket.create_connection(("127.0.0.1", port))
     barrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     kind, step = b"U", 0
     while kind != b"E":
         time.sleep(0.03 if kind == b"L" and rank == 1 else 0.02)
-        session.arrive("grads", step)
+        if rank == 1:
+            with record.collective("all_reduce", group="grads", sequence=step):
+                pass
+        else:
+            session.arrive("grads", step)
         barrier.sendall(str(session.late())[:1].encode() or b"-")
         kind, step = barrier.recv(1), step + 1
     late = session.late()

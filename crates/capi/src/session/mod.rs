@@ -89,6 +89,19 @@ pub unsafe extern "C" fn ps_arrive(session: *const ps_session, group: *const c_c
     })
 }
 
+/// Records an arrival, as ps_arrive() does, whenever a scope of ps_record_collective_enter() begins
+/// in which all members wait: all-reduce, all-gather, reduce-scatter, all-to-all, barrier. Group and
+/// step are the scope's group and sequence number; scopes without them count as dropped arrivals.
+/// No recording is needed. Ends with the session.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_session_observe_collectives(session: *const ps_session) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let session = unsafe { borrowed(session, "session") }?;
+        session.running(|handle| handle.observe_collectives().map_err(Failure::from))
+    })
+}
+
 /// Stops starting exchanges on this rank from the next round on. The rank still answers the others'
 /// exchanges, and rounds continue.
 #[unsafe(no_mangle)]

@@ -139,6 +139,7 @@ static void lifetime(const ps_options *options)
     expect("stop", ps_session_stop(session, &report), PS_OK, "");
     demand(report != NULL && strstr(report, "\"rounds\":") != NULL, "the report");
     expect("stopped twice", ps_session_stop(session, NULL), PS_ERROR_ENDED, "start another");
+    expect("observed after stop", ps_session_observe_collectives(session), PS_ERROR_ENDED, "start another");
     expect("paused after stop", ps_session_pause(session), PS_ERROR_ENDED, "start another");
     expect("round after stop", ps_session_round(session, NULL, 0, &round), PS_ERROR_ENDED, "start another");
     expect("waited after stop", ps_session_wait_until_bound(session, 1, 1), PS_ERROR_ENDED, "start another");

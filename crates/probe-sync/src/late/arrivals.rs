@@ -2,7 +2,7 @@
 //! locks.
 
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
@@ -32,6 +32,8 @@ struct Ring {
     hasher: foldhash::fast::FixedState,
     queue: ArrayQueue<Arrival>,
     dropped: AtomicU64,
+    /// Arrivals may be missing from this time of the system clock on.
+    complete_until_ns: AtomicI64,
 }
 
 /// One arrival.
@@ -55,12 +57,36 @@ impl Arrivals {
     /// are too many groups (16 384).
     #[inline]
     pub fn arrive(&self, group: &str, step: u64) {
-        let at = SystemClock.now();
+        self.arrive_at(group, step, SystemClock.now());
+    }
+
+    /// Records an arrival at a time of the system clock, for sources that learn of arrivals later;
+    /// they also call [`Arrivals::complete_until`].
+    #[inline]
+    pub fn arrive_at(&self, group: &str, step: u64, at: Timestamp<System>) {
         let ring = self.0.get_or_init(Ring::new);
         let taken = ring.group(group).is_some_and(|group| ring.queue.push(Arrival { group, step, at }).is_ok());
         if !taken {
             ring.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// States that all arrivals before this time of the system clock have been recorded, and that
+    /// later ones may not have been: a rank that has not arrived since is not waited for. Without
+    /// this call, arrivals are complete at all times.
+    pub fn complete_until(&self, at: Timestamp<System>) {
+        self.0.get_or_init(Ring::new).complete_until_ns.store(at.as_ns(), Ordering::Relaxed);
+    }
+
+    /// Returns until when arrivals are complete, at most `now`.
+    pub(crate) fn as_of(&self, now: Timestamp<System>) -> Timestamp<System> {
+        let until = self.0.get().map(|ring| Timestamp::from_ns(ring.complete_until_ns.load(Ordering::Relaxed)));
+        until.map_or(now, |until| until.min(now))
+    }
+
+    /// Counts an arrival that names no operation.
+    pub(super) fn drop_one(&self) {
+        self.0.get_or_init(Ring::new).dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of arrivals dropped on this rank.
@@ -99,6 +125,7 @@ impl Ring {
             hasher: foldhash::fast::FixedState::default(),
             queue: ArrayQueue::new(RING),
             dropped: AtomicU64::new(0),
+            complete_until_ns: AtomicI64::new(i64::MAX),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Which rank is late while the job runs.
 //!
-//! Data flows one way: [`Arrivals`] (a rank's ring, filled by the training loop) → `sender` (once a
+//! Data flows one way: [`Arrivals`] (a rank's ring, filled by the training loop, or by `collectives`
+//! from the recorder's scopes) → `sender` (once a
 //! second, as words beside the rounds) → `root` (all ranks' arrivals on the reference clock, judged
 //! by `probe_sync_lateness::live`) → `document` ([`LateStanding`], the lines of `late.jsonl`) →
 //! every rank's caller. `turn` joins them for one rank; the round loop calls it several times a
@@ -10,6 +11,7 @@
 //! too much is dropped and counted.
 
 mod arrivals;
+mod collectives;
 mod document;
 mod root;
 mod sender;

@@ -41,7 +41,8 @@ impl Sender {
 
     /// Collects the arrivals up to `at` into a report.
     pub fn batch(&mut self, at: Timestamp<System>) -> Batch {
-        // The clock was read before the ring is: what comes meanwhile is no earlier.
+        // Read before the ring is: what comes meanwhile is no earlier.
+        let at = self.arrivals.as_of(at);
         let mut groups: BTreeMap<u32, Vec<Stamp>> = BTreeMap::new();
         for arrival in self.arrivals.take(TAKEN_MAX) {
             let at_ns = self.clock.apply(arrival.at).as_ns();

@@ -8,6 +8,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::FileSender;
 use probe_sync_lines::{MARKS_FOLDER, Round, marks_file};
+use probe_sync_record::observe::Observing;
 use probe_sync_time::RunId;
 
 use super::by_launcher::{self, Steps};
@@ -36,6 +37,8 @@ pub struct Session {
     pub(super) thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
     /// Messages that the launcher's thread has to move.
     pub(super) steps: Option<Steps>,
+    /// The recorder's collective scopes as arrivals, if requested.
+    pub(super) collectives: Mutex<Option<Observing>>,
 }
 
 /// Flags and requests of the session's owner.
@@ -226,6 +229,22 @@ impl Session {
     #[inline]
     pub fn arrive(&self, group: &str, step: u64) {
         self.flags.arrivals.arrive(group, step);
+    }
+
+    /// Records an arrival whenever a collective scope of the recorder begins (`collective!` of
+    /// `probe_sync_record`) in which all members wait: all-reduce, all-gather, reduce-scatter,
+    /// all-to-all, barrier. Group and step are the scope's `group` and `sequence`; scopes without
+    /// them count as dropped arrivals. No recording is needed. Ends with the session.
+    ///
+    /// # Errors
+    /// [`Error::Observer`] if the process has too many observers.
+    pub fn observe_collectives(&self) -> Result<(), Error> {
+        self.in_own_process()?;
+        let mut observing = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
+        if observing.is_none() {
+            *observing = Some(self.flags.arrivals.observe_collectives().map_err(Error::Observer)?);
+        }
+        Ok(())
     }
 
     /// Returns a handle to record arrivals on threads that do not have this handle.

@@ -5,7 +5,7 @@
 //! the solved rounds. The thread blocks all signals, so that the launcher's own handlers run as
 //! before, and it never prints, ends the job or panics into it: a failure is a state.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;
 
@@ -167,7 +167,8 @@ impl SessionBuilder {
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
         let (process, thread) = (std::process::id(), Some(thread));
-        Ok(Session { out, process, clock, shared, flags, sender, thread, steps })
+        let collectives = Mutex::default();
+        Ok(Session { out, process, clock, shared, flags, sender, thread, steps, collectives })
     }
 
     /// Tells the others why this rank does not take part: over TCP when they meet, on a thread of

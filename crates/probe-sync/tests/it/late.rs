@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use probe_sync::collective::{Meeting, UniqueId};
 use probe_sync::late::{Late, LateEvent, LateLine, LateRecord, WaitLine};
 use probe_sync::{Config, Session, Truth};
+use probe_sync_record::collective;
 use probe_sync_time::{NodeId, Timestamp};
 
 const RANKS: usize = 4;
@@ -99,6 +100,10 @@ fn rank() {
     let (rank, port): (usize, u16) = (rank.parse().expect("a number"), port.parse().expect("a number"));
     let session = session(rank, Path::new(&std::env::var("LATE_OUT").expect("a path")));
     session.wait_until_bound(1_000_000, LONG).expect("a millisecond is soon known");
+    // The rank that will be late, and the one that will be stopped, use the recorder's scopes.
+    if rank >= 2 {
+        session.observe_collectives().expect("the first observer");
+    }
     let mut barrier = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the parent");
     barrier.set_nodelay(true).expect("loopback");
     let mut kind = [USUAL];
@@ -108,7 +113,11 @@ fn rank() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let arrival = SystemTime::now().duration_since(UNIX_EPOCH).expect("a present").as_nanos() as u64;
-        session.arrive("grads", step);
+        if rank < 2 {
+            session.arrive("grads", step);
+        } else {
+            drop(collective!(AllReduce, group = "grads", sequence = step));
+        }
         let said = [&arrival.to_le_bytes()[..], &[rank as u8]].concat();
         barrier.write_all(&said).expect("the parent");
         barrier.read_exact(&mut kind).expect("the parent");

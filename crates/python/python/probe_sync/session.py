@@ -74,6 +74,17 @@ class Session:
         """The reference time, usable from all threads and forked children. It continues after the session's end, with growing bounds."""
         return self._native.clock()
 
+    def observe_collectives(self) -> None:
+        """Records an arrival whenever a `record.collective` scope begins in which all members wait: all_reduce, all_gather, reduce_scatter, all_to_all, barrier.
+
+        Group and step are the scope's `group` and `sequence`; scopes without them count as dropped arrivals. No recording is needed. Ends with the session.
+        """
+        self._native.observe_collectives()
+
+    def _report_arrivals(self, arrivals: list[tuple[str, int, int]], until_ns: int) -> None:
+        """Records arrivals at times of the system clock. From the first call on, arrivals are taken to be complete only until `until_ns` of the last one."""
+        self._native.report_arrivals(arrivals, until_ns)
+
     def late(self) -> LateStanding:
         """Returns the late ranks, and the ranks that others wait for, on every rank. The state is current at rank 0; elsewhere it is as old as the last change or five seconds."""
         return lateness.standing(self._native)
