@@ -247,13 +247,13 @@ class Torch(Mended):
         self.assertTrue(all(path.is_file() for path in traces))
         return root, traces, told.stderr
 
-    def run_job(self, folder, job, settings):
+    def run_job(self, folder, job, settings, **environment):
         """What torchrun and the ranks tell."""
         job = f'exec "$0" {job} {folder} "$@"'
         command = [self.python, "-m", "torch.distributed.run", "--nproc-per-node", RANKS, "--master-port", free_port()]
         return subprocess.run(
             [str(part) for part in [*command, "--no-python", "sh", "-c", job, self.python, *settings]],
-            env={**clean(), "PYTHONPATH": PACKAGE},
+            env={**clean(), "PYTHONPATH": PACKAGE, **environment},
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -261,7 +261,17 @@ class Torch(Mended):
 
     def test_watch_names_the_rank_that_is_late_while_the_job_runs(self):
         """Rank 2 is late in every third step from 6 to 16 s; a minute."""
-        done = self.run_job(self.folder, HERE / "torch_late.py", [])
+        self.check_named([])
+
+    def test_watch_names_it_from_the_flight_recorder_where_torch_has_no_hooks(self):
+        """As above; a minute."""
+        self.check_named(["hookless"], TORCH_FR_BUFFER_SIZE="128")
+        done = self.run_job(self.folder / "large", HERE / "torch_late.py", ["hookless"])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "torch 2.* has no hooks .* holds 2000 entries, .*; export TORCH_FR_BUFFER_SIZE=64 and ")
+
+    def check_named(self, arguments, **environment):
+        done = self.run_job(self.folder, HERE / "torch_late.py", arguments, **environment)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         ranks = [json.loads((self.folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
         for rank in ranks:
@@ -270,9 +280,24 @@ class Torch(Mended):
             self.assertTrue(named and cleared, rank["told"])
             self.assertTrue(6 < named[0] < 16 < cleared[0] < 46, rank["told"])
             self.assertEqual({one for _, _, late in rank["told"] for one in late}, {2})
-            self.assertEqual((rank["after"], rank["missed"]), ("", 0))
+            self.assertEqual(rank["after"], "")
+            # A ring forgets what is not read in time, on a busy machine.
+            self.assertLessEqual(rank["missed"], 200 if environment else 0)
         first = ranks[0]["told"][0]
         print(f"{self.id()}: {first[0] - 6:.1f} s after the onset: {first[1]}")
+
+    def test_scalars_show_the_rank_that_is_late(self):
+        """The curves as TensorBoard and Weights & Biases read them; some 30 s."""
+        done = self.run_job(self.folder, EXAMPLES / "late_scalars.py", ["slow=2", "inject_skew=7", "window=1s"], WANDB_SILENT="true")
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        curves = json.loads(run(self.python, HERE / "scalars.py", self.folder).splitlines()[-1])
+        self.assertEqual(set(curves), {"tensorboard", "wandb"})
+        for reader, read in curves.items():
+            names = {"loss", "late/share", "waiting/seconds", *(f"late/rank{rank}_ms" for rank in range(RANKS))}
+            self.assertLessEqual(names, set(read), reader)
+            last = {name: values[-1] for name, values in read.items()}
+            self.assertTrue(8 < last["late/rank2_ms"] < 15 and last["late/share"] > 0.3, (reader, last))
+            self.assertEqual([last[f"late/rank{rank}_ms"] for rank in (0, 1, 3)], [0, 0, 0], reader)
 
     def test_watch_dumps_what_a_hung_job_does(self):
         """Rank 2 is in an endless loop; the dumps come 3 s after the others wait; some 20 s."""

@@ -1,4 +1,6 @@
-"""A rank of a job that is late in every third step for a while: `torch_late.py FOLDER`; writes what it was told into FOLDER/rankN.json.
+"""A rank of a job that is late in every third step for a while: `torch_late.py FOLDER [hookless]`; writes what it was told into FOLDER/rankN.json.
+
+`hookless` makes torch one whose process groups have no hooks, as before 2.15.
 
 Clocks are wrong by up to 50 ms, so that recorded times would blame another rank. Run by torchrun.
 """
@@ -55,4 +57,6 @@ def main(folder):
     dist.destroy_process_group()
 
 
+if sys.argv[2:] == ["hookless"]:
+    del dist.ProcessGroup.register_pre_hook
 main(pathlib.Path(sys.argv[1]))

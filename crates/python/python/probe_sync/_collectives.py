@@ -1,6 +1,7 @@
 """Observes when this rank issues each collective of torch.distributed, by hooks of its process groups, at some microseconds per collective.
 
-Torch's Flight Recorder was rejected: reading 64 operations takes 0.5 ms, and reading the usual 2000 takes tens of milliseconds, during which collectives wait.
+Torch's Flight Recorder is only used where there are no hooks (`_flight_recorder`): reading 64 operations takes 0.5 ms, and reading the usual 2000 takes tens
+of milliseconds, during which collectives wait.
 
 Only collectives in which every member waits for every other are observed, not those with a root or messages.
 """
@@ -27,6 +28,10 @@ class Hooks:
             if not any(group is known for known in self._hooked):
                 group.register_pre_hook(HOOK_ID, self._hook(group))
                 self._hooked.append(group)
+
+    def wait_s(self) -> float:
+        """Returns the time until the next look for new groups."""
+        return LOOK_S
 
     def remove(self) -> None:
         """Removes the hooks from the process groups."""
@@ -58,6 +63,11 @@ class Hooks:
         return issued
 
 
+def group_name(operation: str, name: str, description: str) -> str:
+    """Returns the name under which arrivals at such operations of a process group are reported; empty for operations in which not every member waits."""
+    return _name(operation, _called(name, description))
+
+
 def _called(name: str, description: str) -> str:
     """Returns the display name of a process group: its description and name, or one of them if it is the default group or has no description."""
     return name if description in ("", "undefined") else description if description == "default_pg" else f"{description} {name}"
@@ -70,4 +80,5 @@ def _name(operation: str, called: str) -> str:
 
 
 HOOK_ID = 0x7073
+LOOK_S = 0.5
 NAME_MAX = 64

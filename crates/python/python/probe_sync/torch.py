@@ -27,7 +27,7 @@ import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from . import _collectives, _hang, _recorder, launch
+from . import _collectives, _flight_recorder, _hang, _recorder, launch
 from . import session as _session
 from .errors import ConfigError
 
@@ -161,14 +161,14 @@ class Watch:
     def __init__(
         self,
         session: Session,
-        hooks: _collectives.Hooks,
+        source: _collectives.Hooks | _flight_recorder.FlightRecorder,
         is_own: bool,
         on_late: Callable[[LateStanding], object] | None,
         hang: _hang.Dumper | None,
     ) -> None:
         self.session = session
         self._hang = hang
-        self._hooks, self._is_own, self._on_late = hooks, is_own, on_late
+        self._source, self._is_own, self._on_late = source, is_own, on_late
         self._known: set[Any] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probe_sync watch", daemon=True)
@@ -180,19 +180,19 @@ class Watch:
 
     @property
     def missed(self) -> int:
-        """Collectives of this rank for which torch did not provide a number."""
-        return self._hooks.missed
+        """Collectives of this rank that were not seen: torch did not provide a number, or its Flight Recorder had forgotten them."""
+        return self._source.missed
 
     def stop(self) -> dict[str, Any] | None:
         """Ends the watch, and the session if `watch` started it. Returns the session's report at rank 0. Every rank must call it."""
         self._ended.set()
         self._thread.join()
-        self._hooks.remove()
+        self._source.remove()
         return self.session.stop() if self._is_own else None
 
     def _run(self) -> None:
-        while not self._ended.wait(_LOOK_S):
-            self._hooks.look()
+        while not self._ended.wait(self._source.wait_s()):
+            self._source.look()
             if self._on_late is None and self._hang is None:
                 continue
             standing = self.session.late()
@@ -230,19 +230,26 @@ def watch(
     dump (`rank_N`) and the Python stacks of its threads (`rank_N.stack`) there, once per hang; `probe_sync hang FOLDER` then says which rank stopped the job.
     Choose a shorter time than torch's own timeout, which ends the process.
 
-    Collectives are observed through hooks of the process groups, at some microseconds per collective. This requires torch 2.15; with an older torch, call `session.arrive(group, step)` in the loop.
+    Collectives are observed through hooks of the process groups, at some microseconds per collective. Before torch 2.15 there are no hooks; then the Flight
+    Recorder is read twice a second, and its ring must be small: export TORCH_FR_BUFFER_SIZE=64 and TORCH_NCCL_TRACE_BUFFER_SIZE=64.
     """
     if not launch.torch_is_up():
         raise ConfigError("probe_sync.torch.watch: call it after torch.distributed.init_process_group()")
     distributed: Any = importlib.import_module("torch.distributed")
     world = distributed.distributed_c10d._world
-    if not all(hasattr(made, "register_pre_hook") for made in world.pg_map):
-        raise ConfigError("probe_sync.torch.watch: this torch has no hooks of process groups; call session.arrive(group, step) in the loop instead")
+    has_hooks = all(hasattr(made, "register_pre_hook") for made in world.pg_map)
+    if not has_hooks:
+        _flight_recorder.require_small_ring(_torch.__version__)
     running = _session.current()
     seconds = _seconds(hang_after)
     session = running or _session.start(group=group or launch.from_torch(), **cast("dict[str, Any]", settings))
     hang = None if on_hang is None else _hang.Dumper(pathlib.Path(on_hang), seconds, distributed.get_rank())
-    return Watch(session, _collectives.Hooks(session.arrive, lambda: list(world.pg_map)), running is None, on_late, hang)
+    source: _collectives.Hooks | _flight_recorder.FlightRecorder
+    if has_hooks:
+        source = _collectives.Hooks(session.arrive, lambda: list(world.pg_map))
+    else:
+        source = _flight_recorder.FlightRecorder(session._report_arrivals)
+    return Watch(session, source, running is None, on_late, hang)
 
 
 def _seconds(after: float | datetime.timedelta) -> float:
@@ -299,5 +306,3 @@ def _around(name: str) -> tuple[int, int]:
 # The public one takes some 3 µs from the first reading to the second, this one 0.5 µs; torch has
 # had it since 2.1.
 _enter: Any = getattr(_torch._C._profiler, "_RecordFunctionFast", None) or _profiler.record_function
-
-_LOOK_S = 0.5
