@@ -14,7 +14,8 @@
 //! p₀)/4 and one for p₁ = p₀ + 3·(1 − p₀)/4, and ranks and hosts are tested both; with h =
 //! ln(4·n·10⁸) a group names a wrong member at most once in 10⁸ operations, while members are alike
 //! and operations independent. The member began to be late where it first lost half the floor after
-//! its sum last left 0.
+//! its sum last left 0, and at least a quarter of what it loses now: where ranks differ by chance
+//! nearly as much as the floor, the sum may have left 0 long before.
 //!
 //! Clocks may be wrong for the whole job. So an operation counts as costly where any member may
 //! have lost the floor (lead + 3σ), and as a member's only where it lost the floor for certain
@@ -35,6 +36,8 @@
 //!   leave open are not counted.
 
 use std::collections::HashMap;
+
+use crate::operation::median;
 
 /// An operation as seen by the tests for one kind of member.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -148,12 +151,16 @@ impl Changes {
     }
 
     /// States since when a member has been late, and how often, by the latest operations, oldest
-    /// first. Its sum may have left 0 when all leads were small; what was small then is not counted
-    /// as late now. Returns its state, if it is late.
+    /// first. Its sum may have left 0 when all leads were small; what is small next to its present
+    /// leads is not counted as late. Returns its state, if it is late.
     pub fn restate(&mut self, member: u32, latest: impl Iterator<Item = Loss>) -> Option<Run> {
         let run = self.late.get_mut(&member)?;
+        let latest: Vec<Loss> = latest.filter(|loss| loss.at_ns >= run.since_ns).collect();
+        let its = |loss: &&Loss| loss.member == Some(member) && loss.lead_ns / 2 >= run.floor_ns;
+        let present = latest.iter().rev().filter(its).take(PRESENT).map(|loss| loss.lead_ns).collect();
+        run.floor_ns = run.floor_ns.max(median(present).unwrap_or(0) / SMALLER);
         let mut restated: Option<Run> = None;
-        for loss in latest.filter(|loss| loss.at_ns >= run.since_ns) {
+        for loss in latest {
             if restated.is_none() && loss.member == Some(member) && loss.lead_ns >= run.floor_ns {
                 restated =
                     Some(Run { since_ns: loss.at_ns, tally: Tally::default(), before: Tally::default(), ..*run });
@@ -310,5 +317,9 @@ const STILL_LATE: f64 = 0.7;
 const RARE: f64 = 13.815_510_557_964_274;
 /// ln 1000.
 const DOUBT_MAX: f64 = 6.907_755_278_982_137;
+/// Latest costly leads of a member whose median is the size of its present leads.
+const PRESENT: usize = 16;
+/// A lead that is smaller than the present ones by this factor is not of the same kind.
+const SMALLER: i64 = 4;
 /// Least number of losses that determine the floor.
 const LOSSES_MIN: usize = 16;

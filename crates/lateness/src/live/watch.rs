@@ -243,7 +243,7 @@ fn lateness(name: &str, group: &Group, (kind, member): (usize, u32), run: &Run, 
         _ => judged.host.filter(|(host, _)| *host == member).map(|(_, lead_ns)| lead_ns),
     };
     let until_ns = group.recent.latest_ns().unwrap_or(now_ns);
-    let (lead_ns, lead_sigma_ns) = group.recent.lead(run.floor_ns, lead_of);
+    let (lead_ns, lead_sigma_ns) = group.recent.lead(run.since_ns, run.floor_ns, lead_of);
     let [short, long] = WINDOWS_NS.map(|length_ns| group.recent.window(until_ns, length_ns, lead_of));
     let (late, lost_ns) = group.totals[kind].get(&member).copied().unwrap_or_default();
     let whole = Window { length_ns: 0, operations: group.operations, late, lost_ns };

@@ -61,6 +61,27 @@ fn one_that_was_last_by_little_before_is_late_since_it_was_late_by_much() {
 }
 
 #[test]
+fn the_lead_is_that_since_the_onset_though_it_was_last_by_less_before() {
+    for (seed, noise, noise_ns) in
+        (0..40).map(|seed| if seed < 20 { (seed, Noise::Gaussian, 7e5) } else { (seed, Noise::Heavy, 2e5) })
+    {
+        let mut job = Job::new(4, seed);
+        (job.noise, job.noise_ns) = (noise, noise_ns);
+        assert!(told(&job.run(300, |_, _| 0)).is_empty());
+        let onset_ns = job.now_ns;
+        let late = |step: u64, rank: u32| if rank == 2 && step.is_multiple_of(3) { 10 * MS } else { 0 };
+        let events = job.run(300, late);
+        let Some(Event::LateBegun(begun)) = events.first() else { panic!("{events:?}") };
+        // The second-latest of three others comes later than on average.
+        assert!((8 * MS..11 * MS).contains(&begun.lead_ns), "seed {seed}: {begun:?}");
+        let behind_ns = begun.since_ns - onset_ns;
+        assert!((-20 * MS..200 * MS).contains(&behind_ns), "seed {seed}: {behind_ns} ns after the onset");
+        assert!((begun.times as f64 / begun.operations as f64 - 0.34).abs() < 0.07, "seed {seed}: {begun:?}");
+        assert!((0.07..0.13).contains(&begun.share), "seed {seed}: {begun:?}");
+    }
+}
+
+#[test]
 fn one_that_is_late_now_and_then_as_anybody_is_cleared() {
     // On a busy host somebody is late by 8 ms in every fourth step, rank 2 no more often than others.
     let chance = |step: u64, rank: u32| {
