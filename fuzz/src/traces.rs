@@ -28,10 +28,16 @@ pub fn xspace(data: &[u8]) {
         let plain = RewriteOptions::default();
         if XSpace.rewrite(&input, &output, &plain, &mut |time| time).is_ok() {
             // Writers do not spell zeros out, and put a line's fields before its events; what does
-            // is brought into that form once, with the same content.
+            // is brought into that form once, with the same content. Notes name the bytes of events
+            // that are left out.
             let once = read(&output);
             let again = XSpace.read_facts(&output, &options()).expect("it reads what it wrote");
-            assert_eq!(told(&again), told(&facts), "the identity changed something");
+            assert!(
+                !facts.omitted.is_empty() || told(&again) == told(&facts),
+                "the identity changed something: {} {}",
+                told(&again),
+                told(&facts)
+            );
             let again = directory.join("again.xplane.pb");
             write(&again, &once);
             let rewritten = XSpace.rewrite(&again, &output, &plain, &mut |time| time);

@@ -1,6 +1,6 @@
-"""A rank of a job that is late in every third step for a while: `torch_late.py FOLDER [hookless]`; writes what it was told into FOLDER/rankN.json.
+"""A rank of a job that is late in every third step for a while: `torch_late.py FOLDER [hookless] [FROM UNTIL END]`; writes what it was told into FOLDER/rankN.json.
 
-`hookless` makes torch one whose process groups have no hooks, as before 2.15.
+`hookless` makes torch one whose process groups have no hooks, as before 2.15. It is late FROM 6 UNTIL 16 s of 46, if nothing else is given.
 
 Clocks are wrong by up to 50 ms, so that recorded times would blame another rank. Run by torchrun.
 """
@@ -15,10 +15,8 @@ import probe_sync
 import torch
 import torch.distributed as dist
 
-SETTLED_S, LATE_S, CLEARED_S = 6.0, 16.0, 46.0
 
-
-def main(folder):
+def main(folder, from_s=6.0, until_s=16.0, end_s=46.0):
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     told = []
@@ -32,11 +30,11 @@ def main(folder):
     watch.session.wait_until_bound(1_000_000, timeout=60)
     values, verdict, steps = torch.ones(1000), "", 0
     dist.barrier()
-    begun, since = time.monotonic(), 0.0
+    begun_ns, begun, since = time.time_ns(), time.monotonic(), 0.0
     while True:
         # All ranks end with the same step.
         dist.all_reduce(values)
-        end = torch.tensor([since >= CLEARED_S], dtype=torch.int32)
+        end = torch.tensor([since >= end_s], dtype=torch.int32)
         dist.broadcast(end, 0)
         if end.item():
             break
@@ -45,18 +43,18 @@ def main(folder):
         # the ranks that of every step, so that one of them were always late.
         time.sleep(0.02 + 0.002 * random.random())
         since = time.monotonic() - begun
-        if rank == 2 and steps % 3 == 0 and SETTLED_S <= since < LATE_S:
+        if rank == 2 and steps % 3 == 0 and from_s <= since < until_s:
             time.sleep(0.01)
-        if since < LATE_S:
+        if since < until_s:
             verdict = watch.verdict() or verdict
         steps += 1
     after = watch.verdict()
-    what = {"told": told, "verdict": verdict, "after": after, "missed": watch.missed, "steps": steps}
+    what = {"told": told, "verdict": verdict, "after": after, "missed": watch.missed, "steps": steps, "begun_ns": begun_ns}
     (folder / f"rank{rank}.json").write_text(json.dumps(what))
     watch.stop()
     dist.destroy_process_group()
 
 
-if sys.argv[2:] == ["hookless"]:
+if "hookless" in sys.argv:
     del dist.ProcessGroup.register_pre_hook
-main(pathlib.Path(sys.argv[1]))
+main(pathlib.Path(sys.argv[1]), *(float(time) for time in sys.argv[2:] if time != "hookless"))

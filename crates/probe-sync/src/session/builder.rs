@@ -5,8 +5,8 @@
 //! the solved rounds. The thread blocks all signals, so that the launcher's own handlers run as
 //! before, and it never prints, ends the job or panics into it: a failure is a state.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{ByMessages, Collective, Deadline, InProcess, Meeting, Messages, Rank, UniqueId};
