@@ -156,20 +156,20 @@ impl Changes {
     pub fn restate(&mut self, member: u32, latest: impl Iterator<Item = Loss>) -> Option<Run> {
         let run = self.late.get_mut(&member)?;
         let latest: Vec<Loss> = latest.filter(|loss| loss.at_ns >= run.since_ns).collect();
-        let its = |loss: &&Loss| loss.member == Some(member) && loss.lead_ns / 2 >= run.floor_ns;
-        let present = latest.iter().rev().filter(its).take(PRESENT).map(|loss| loss.lead_ns).collect();
-        run.floor_ns = run.floor_ns.max(median(present).unwrap_or(0) / SMALLER);
+        let its = |loss: &&Loss| loss.member == Some(member);
+        let floor_ns = present(latest.iter().filter(its).map(|loss| loss.lead_ns), run.floor_ns);
         let mut restated: Option<Run> = None;
         for loss in latest {
-            if restated.is_none() && loss.member == Some(member) && loss.lead_ns >= run.floor_ns {
-                restated =
-                    Some(Run { since_ns: loss.at_ns, tally: Tally::default(), before: Tally::default(), ..*run });
+            if restated.is_none() && loss.member == Some(member) && loss.lead_ns >= floor_ns {
+                let (tally, before) = Default::default();
+                restated = Some(Run { since_ns: loss.at_ns, floor_ns, tally, before, ..*run });
             }
             if let Some(restated) = &mut restated {
                 restated.pass(member, &loss);
             }
         }
-        *run = restated.unwrap_or(*run);
+        // Its leads may shrink without coming to an end.
+        *run = restated.map_or(*run, |restated| Run { floor_ns: run.floor_ns, ..restated });
         Some(*run)
     }
 
@@ -274,6 +274,14 @@ impl Alternative {
             Self { hit: (after / before).ln(), miss: ((1.0 - after) / (1.0 - before)).ln() }
         })
     }
+}
+
+/// Returns the least lead, ns, that is of the same kind as a member's present ones: a quarter of the
+/// median of its latest costly leads, and at least `floor_ns`.
+pub(crate) fn present(leads_ns: impl Iterator<Item = i64>, floor_ns: i64) -> i64 {
+    let costly: Vec<i64> = leads_ns.filter(|lead_ns| lead_ns / 2 >= floor_ns).collect();
+    let latest = costly[costly.len().saturating_sub(PRESENT)..].to_vec();
+    floor_ns.max(median(latest).unwrap_or(0) / SMALLER)
 }
 
 /// Returns the smallest of the largest losses that together make up four fifths of the sum of all;

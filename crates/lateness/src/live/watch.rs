@@ -101,8 +101,12 @@ pub struct Watch {
 struct Heard {
     /// Time up to which all arrivals of the rank are known, on its own clock, ns.
     whole_until_ns: Option<i64>,
-    /// Time of the latest message, ns on the reference clock.
+    /// Time of the latest message, and of the latest by which that time advanced, ns on the
+    /// reference clock.
     at_ns: Option<i64>,
+    advanced_ns: Option<i64>,
+    /// Arrivals before this time on its own clock may be lost, ns.
+    lost_until_ns: Option<i64>,
     dropped: u64,
 }
 
@@ -126,11 +130,17 @@ impl Watch {
     pub fn take(&mut self, rank: u32, batch: Batch, now_ns: i64) {
         let Some(heard) = self.ranks.get_mut(rank as usize) else { return };
         heard.at_ns = Some(now_ns);
+        if heard.whole_until_ns != Some(batch.as_of_ns) {
+            heard.advanced_ns = Some(now_ns);
+        }
         if batch.is_whole {
             heard.whole_until_ns = Some(batch.as_of_ns);
         }
         // A rank that was started again counts from 0.
         let before = std::mem::replace(&mut heard.dropped, batch.dropped);
+        if before != batch.dropped {
+            heard.lost_until_ns = Some(batch.as_of_ns);
+        }
         self.counts.dropped += batch.dropped.checked_sub(before).unwrap_or(batch.dropped);
         for arrivals in batch.groups {
             let is_known = self.groups.contains_key(&arrivals.name);
@@ -214,8 +224,12 @@ impl Watch {
             let is_missing = |rank: &u32| {
                 let Some(heard) = ranks.get(*rank as usize) else { return false };
                 let whole_ns = heard.whole_until_ns.and_then(|until_ns| clocks.on_reference(*rank, until_ns));
-                let reports = whole_ns.is_some_and(|(until_ns, _)| until_ns >= since_ns + least_ns / 2);
-                let is_silent = heard.at_ns.is_none_or(|at_ns| now_ns - at_ns >= SILENT_NS);
+                let lost_ns = heard.lost_until_ns.and_then(|until_ns| clocks.on_reference(*rank, until_ns));
+                // It may have arrived, and this was lost.
+                let has_lost = lost_ns.is_some_and(|(until_ns, _)| until_ns >= since_ns);
+                let reports = whole_ns.is_some_and(|(until_ns, _)| until_ns >= since_ns + least_ns / 2) && !has_lost;
+                let is_past = |at_ns: Option<i64>, most_ns| at_ns.is_none_or(|at_ns| now_ns - at_ns >= most_ns);
+                let is_silent = is_past(heard.at_ns, SILENT_NS) || is_past(heard.advanced_ns, UNCHANGED_NS);
                 reports || is_silent
             };
             // Those of whom nothing is known yet may have arrived.
@@ -270,5 +284,7 @@ const WAIT_MIN_NS: i64 = 2_000_000_000;
 const WAIT_OF_USUAL: i64 = 5;
 /// A rank without messages for this long is stopped or unreachable, ns.
 const SILENT_NS: i64 = 2_500_000_000;
+/// A rank whose messages add nothing for this long is stuck, although its session is not, ns.
+const UNCHANGED_NS: i64 = 10_000_000_000;
 /// Operations after which the members of a group are known.
 const OPERATIONS_MIN: u64 = 3;

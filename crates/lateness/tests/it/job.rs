@@ -32,6 +32,10 @@ pub struct Job {
     pub now_ns: i64,
     pub step: u64,
     unsaid: Vec<Vec<Stamp>>,
+    /// Arrivals of each rank that were lost.
+    pub dropped: Vec<u64>,
+    /// Ranks that report, but nothing new since a time, ns.
+    pub unchanged: Vec<(u32, i64)>,
 }
 
 struct Offsets<'a>(&'a [i64], &'a [i64], f64);
@@ -60,6 +64,8 @@ impl Job {
             now_ns: 1_800_000_000_000_000_000,
             step: 0,
             unsaid: vec![Vec::new(); ranks as usize],
+            dropped: vec![0; ranks as usize],
+            unchanged: Vec::new(),
         }
         .placed(1)
     }
@@ -99,8 +105,9 @@ impl Job {
             let arrivals = std::mem::take(&mut self.unsaid[rank as usize]);
             let groups =
                 if arrivals.is_empty() { Vec::new() } else { vec![GroupArrivals { name: "grads".into(), arrivals }] };
-            let as_of_ns = self.now_ns + self.offsets_ns[rank as usize];
-            let batch = Batch { as_of_ns, is_whole: true, dropped: 0, groups };
+            let unchanged = self.unchanged.iter().find(|(other, _)| *other == rank).map(|(_, since_ns)| *since_ns);
+            let as_of_ns = unchanged.unwrap_or(self.now_ns) + self.offsets_ns[rank as usize];
+            let batch = Batch { as_of_ns, is_whole: true, dropped: self.dropped[rank as usize], groups };
             for word in batch.encode(4096, 64).0 {
                 self.watch.hear(rank, &word, self.now_ns);
             }

@@ -56,6 +56,37 @@ fn a_rank_that_skips_an_operation_is_named_with_where_it_is() {
 }
 
 #[test]
+fn a_rank_whose_arrival_was_lost_is_not_waited_for() {
+    let mut job = Job::new(4, 5);
+    job.run(200, |_, _| 0);
+    job.step(|rank| (rank != 1).then_some(0));
+    job.dropped[1] += 1;
+    job.report(&[]);
+    assert!(until_told(&mut job, &[]).1.is_empty());
+    // What it loses before an operation proves nothing about this one.
+    job.step(|_| Some(0));
+    job.dropped[1] += 1;
+    job.report(&[]);
+    job.now_ns += SECOND / 10;
+    job.step(|rank| (rank != 1).then_some(0));
+    job.report(&[]);
+    assert_eq!(missing(&until_told(&mut job, &[]).1), [1]);
+}
+
+#[test]
+fn a_rank_whose_reports_add_nothing_is_waited_for_after_ten_seconds() {
+    let mut job = Job::new(4, 6);
+    job.run(200, |_, _| 0);
+    job.unchanged.push((2, job.now_ns));
+    job.report(&[]);
+    job.step(|rank| (rank != 2).then_some(0));
+    job.report(&[]);
+    let (tenths, _) = until_told(&mut job, &[]);
+    assert!(tenths >= 95, "{tenths} tenths of a second: it may only be late to say that it arrived");
+    assert_eq!(missing(&until_told(&mut job, &[]).1), [2]);
+}
+
+#[test]
 fn an_end_of_the_loop_and_slow_steps_name_nobody() {
     let mut job = Job::new(4, 3);
     job.run(200, |_, _| 0);
