@@ -629,7 +629,7 @@ PS_API enum ps_status ps_arrive(const struct ps_session *session, const char *gr
 
 // Records an arrival, as ps_arrive() does, whenever a scope of ps_record_collective_enter() begins
 // in which all members wait: all-reduce, all-gather, reduce-scatter, all-to-all, barrier. Group and
-// step are the scope's group and sequence number; scopes without them count as dropped arrivals.
+// step are the scope's group and sequence number; scopes without them are ignored.
 // No recording is needed. Ends with the session.
 PS_API enum ps_status ps_session_observe_collectives(const struct ps_session *session);
 

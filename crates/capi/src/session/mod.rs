@@ -91,7 +91,7 @@ pub unsafe extern "C" fn ps_arrive(session: *const ps_session, group: *const c_c
 
 /// Records an arrival, as ps_arrive() does, whenever a scope of ps_record_collective_enter() begins
 /// in which all members wait: all-reduce, all-gather, reduce-scatter, all-to-all, barrier. Group and
-/// step are the scope's group and sequence number; scopes without them count as dropped arrivals.
+/// step are the scope's group and sequence number; scopes without them are ignored.
 /// No recording is needed. Ends with the session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_observe_collectives(session: *const ps_session) -> ps_status {

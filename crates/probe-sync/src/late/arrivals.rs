@@ -71,22 +71,25 @@ impl Arrivals {
         }
     }
 
-    /// States that all arrivals before this time of the system clock have been recorded, and that
-    /// later ones may not have been: a rank that has not arrived since is not waited for. Without
-    /// this call, arrivals are complete at all times.
+    /// States that all arrivals before this time of the system clock have been recorded. After that
+    /// time, a missing arrival does not count as a wait for this rank. By default, arrivals are
+    /// always complete.
     pub fn complete_until(&self, at: Timestamp<System>) {
-        self.0.get_or_init(Ring::new).complete_until_ns.store(at.as_ns(), Ordering::Relaxed);
+        // Who sees this time also sees the arrivals recorded before the call.
+        self.0.get_or_init(Ring::new).complete_until_ns.store(at.as_ns(), Ordering::Release);
     }
 
-    /// Returns until when arrivals are complete, at most `now`.
+    /// Returns the time up to which arrivals are complete, no later than `now`.
     pub(crate) fn as_of(&self, now: Timestamp<System>) -> Timestamp<System> {
-        let until = self.0.get().map(|ring| Timestamp::from_ns(ring.complete_until_ns.load(Ordering::Relaxed)));
+        let until = self.0.get().map(|ring| Timestamp::from_ns(ring.complete_until_ns.load(Ordering::Acquire)));
         until.map_or(now, |until| until.min(now))
     }
 
-    /// Counts an arrival that names no operation.
-    pub(super) fn drop_one(&self) {
-        self.0.get_or_init(Ring::new).dropped.fetch_add(1, Ordering::Relaxed);
+    /// Counts arrivals that could not be recorded, as dropped.
+    pub fn lose(&self, count: u64) {
+        if count > 0 {
+            self.0.get_or_init(Ring::new).dropped.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// Returns the number of arrivals dropped on this rank.
@@ -108,13 +111,6 @@ impl Arrivals {
     /// Returns the name of a group.
     pub(crate) fn name(&self, group: u32) -> &str {
         self.0.get().and_then(|ring| ring.names.get(group as usize)?.get()).map_or("", |name| name)
-    }
-
-    /// Counts arrivals that were taken but could not be sent.
-    pub(crate) fn drop_also(&self, count: u64) {
-        if let Some(ring) = self.0.get() {
-            ring.dropped.fetch_add(count, Ordering::Relaxed);
-        }
     }
 }
 

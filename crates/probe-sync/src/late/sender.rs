@@ -35,13 +35,13 @@ impl Sender {
         (self.last, self.credit) = (Some(now), (self.credit + earned).min(CREDIT_MAX));
         let (words, left_out) = self.batch(at).encode(word_max, self.credit as usize);
         self.credit -= words.len() as f64;
-        self.arrivals.drop_also(left_out);
+        self.arrivals.lose(left_out);
         words
     }
 
     /// Collects the arrivals up to `at` into a report.
     pub fn batch(&mut self, at: Timestamp<System>) -> Batch {
-        // Read before the ring is: what comes meanwhile is no earlier.
+        // Before the ring is drained: arrivals added in between are later.
         let at = self.arrivals.as_of(at);
         let mut groups: BTreeMap<u32, Vec<Stamp>> = BTreeMap::new();
         for arrival in self.arrivals.take(TAKEN_MAX) {
@@ -79,6 +79,30 @@ mod tests {
     use probe_sync_time::Clock as _;
 
     use super::*;
+
+    #[test]
+    fn a_report_is_complete_until_its_source_says() {
+        let arrivals = Arrivals::default();
+        let mut sender = Sender::new(arrivals.clone(), SkewedClock::default());
+        let at = |ns| Timestamp::from_ns(1_800_000_000_000_000_000 + ns);
+        let mut check = |now_ns, until_ns: i64, steps: &[u64]| {
+            let batch = sender.batch(at(now_ns));
+            assert_eq!(batch.as_of_ns, at(until_ns).as_ns());
+            let sent = batch.groups.iter().flat_map(|group| &group.arrivals);
+            assert_eq!(sent.map(|stamp| stamp.step).collect::<Vec<_>>(), steps);
+        };
+        arrivals.arrive_at("grads", 1, at(10));
+        check(100, 100, &[1]);
+        arrivals.complete_until(at(120));
+        check(200, 120, &[]);
+        arrivals.arrive_at("grads", 2, at(150));
+        arrivals.complete_until(at(250));
+        check(300, 250, &[2]);
+        arrivals.complete_until(at(900));
+        check(400, 400, &[]);
+        arrivals.complete_until(Timestamp::from_ns(i64::MAX));
+        check(500, 500, &[]);
+    }
 
     #[test]
     fn reports_come_once_a_second_and_a_flood_is_dropped_and_counted() {

@@ -234,7 +234,7 @@ impl Session {
     /// Records an arrival whenever a collective scope of the recorder begins (`collective!` of
     /// `probe_sync_record`) in which all members wait: all-reduce, all-gather, reduce-scatter,
     /// all-to-all, barrier. Group and step are the scope's `group` and `sequence`; scopes without
-    /// them count as dropped arrivals. No recording is needed. Ends with the session.
+    /// them are ignored. No recording is needed. Ends with the session.
     ///
     /// # Errors
     /// [`Error::Observer`] if the process has too many observers.
