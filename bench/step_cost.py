@@ -6,7 +6,8 @@
 
 Blocks of S seconds go in pairs, one measuring and one paused, in an order drawn for each pair; all ranks change at the same step. The ratio of a pair is that
 of its blocks' median step times. Printed are the median ratio of all pairs and its 95 % interval by order statistics, which assumes nothing of how noise is spread.
-`--null` pauses in both blocks: what the method says where there is nothing to see.
+`--null` pauses in both blocks: what the method says where there is nothing to see. `--watch hooks` compares blocks with and without `torch.watch()` next to a session
+that always measures; `--watch hookless` is for a torch without hooks, which reads the Flight Recorder (export TORCH_FR_BUFFER_SIZE=64 and TORCH_NCCL_TRACE_BUFFER_SIZE=64).
 
 It does not assert; a shared machine may say anything.
 """
@@ -22,7 +23,7 @@ import time
 import probe_sync
 
 
-def torch_loop(on):
+def torch_loop(on, hookless=False):
     """A step of data-parallel training on processors or GPUs, its rank, and the group."""
     import torch
     import torch.distributed as dist
@@ -30,6 +31,8 @@ def torch_loop(on):
     torch.set_num_threads(1)
     if on == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    if hookless:
+        del dist.ProcessGroup.register_pre_hook
     dist.init_process_group("gloo" if on == "cpu" else "nccl")
     layers = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Tanh(), torch.nn.Linear(512, 1)).to(on)
     model = torch.nn.parallel.DistributedDataParallel(layers)
@@ -96,9 +99,10 @@ def main():
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--null", action="store_true")
+    parser.add_argument("--watch", choices=["hooks", "hookless"])
     parser.add_argument("settings", nargs="*")
     given = parser.parse_args()
-    step, rank, group = jax_loop(given.port) if given.library == "jax" else torch_loop("cuda" if given.library == "nccl" else "cpu")
+    step, rank, group = jax_loop(given.port) if given.library == "jax" else torch_loop("cuda" if given.library == "nccl" else "cpu", given.watch == "hookless")
     block(step, 50)
     # All ranks take as many steps: by the settings, not by their clocks.
     session = probe_sync.start(dict(setting.split("=", 1) for setting in given.settings), window="1s", group=group, out=given.folder)
@@ -115,21 +119,32 @@ def main():
         time.sleep(0.01)
     with open(guess) as file:
         steps = int(file.read())
+    watches = []
+
+    def switch(on):
+        if not given.watch:
+            (session.resume if on else session.pause)()
+        elif on and not watches:
+            watches.append(probe_sync.torch.watch())
+        elif not on and watches:
+            watches.pop().stop()
+
     order, ratios = random.Random(1), []
     for _ in range(given.pairs):
         times = {}
         for measuring in order.sample([False, True], 2):
-            (session.resume if measuring and not given.null else session.pause)()
+            switch(measuring and not given.null)
             # It holds from the next round on: a window and what is solved of it.
             block(step, max(1, round(steps * 2.5 / given.seconds)))
             times[measuring] = block(step, steps)
         ratios.append(times[True] / times[False])
+    switch(False)
     session.resume()
     report = session.stop(timeout=60)
     if rank == 0:
         low, high = interval(ratios)
         told = {"library": given.library, "pairs": len(ratios), "steps_per_block": steps, "median_step_ms": times[False] * 1e3}
-        told |= {"median_ratio": statistics.median(ratios), "interval_95": [low, high], "null": given.null, "rounds": report["rounds"]}
+        told |= {"median_ratio": statistics.median(ratios), "interval_95": [low, high], "null": given.null, "watch": given.watch, "rounds": report["rounds"]}
         print(json.dumps(told), flush=True)
 
 

@@ -23,12 +23,12 @@ EVERY = 50
 
 
 def scalars(standing: probe_sync.LateStanding, ranks: int) -> dict[str, float]:
-    """Returns the lead of each rank in ms (0 if it is not late), the share of the time that all late ranks cost, and the longest wait in seconds."""
+    """Returns the largest lead of each rank, and of each late host, in ms (0 if a rank is not late), the largest share of the time that one costs, and the longest wait in seconds."""
     found = {f"late/rank{rank}_ms": 0.0 for rank in range(ranks)}
     for late in standing.late:
-        if late.rank is not None:
-            found[f"late/rank{late.rank}_ms"] = late.lead_ns / 1e6
-    found["late/share"] = sum(late.share for late in standing.late)
+        name = f"late/host_{late.host}_ms" if late.rank is None else f"late/rank{late.rank}_ms"
+        found[name] = max(found.get(name, 0.0), late.lead_ns / 1e6)
+    found["late/share"] = max((late.share for late in standing.late), default=0.0)
     found["waiting/seconds"] = max((wait.waited_ns / 1e9 for wait in standing.waiting), default=0.0)
     return found
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which rank is late while a program runs, under MPI or torchrun: how soon it is named and cleared, and whether anybody else is.
+"""Which rank is late while a program runs, under MPI or torchrun: how soon it is named and cleared, and whether another rank is.
 
     cargo xtask install --prefix PREFIX
     python3 bench/late/run.py PREFIX FOLDER [--runs 20] [--nobody MINUTES]
@@ -53,12 +53,12 @@ def job(programs, out, seed, *times):
     return int(done.stdout.split("from ")[1].split(",")[0]), [line for line in lines if "late" in line]
 
 
-def torch_job(programs, out, _seed, *times):
-    """As `job`, under torchrun; the script chooses the clocks."""
+def torch_job(programs, out, seed, *times):
+    """Runs the job under torchrun; returns the same as `job`."""
     python, package = programs
     end, *late = (str(time) for time in times)
     command = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--master-port", "29517", TORCH_JOB, out, *late, end]
-    environment = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "LATE_SEED": str(seed)}
     done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True, timeout=times[0] + 120)
     if done.returncode != 0:
         sys.exit(f"the job ended with status {done.returncode}:\n{done.stderr[-3000:]}")
@@ -94,9 +94,9 @@ def main():
     parser.add_argument("--nobody", type=float, default=0, metavar="MINUTES")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    if options.torch:
+    if options.torch and options.package:
         programs, run, run_folder, lead_error = (options.torch, options.package.resolve()), torch_job, "out", TORCH_LEAD
-    elif options.prefix:
+    elif options.prefix and not options.torch:
         programs, run, run_folder, lead_error = compiled(options.prefix.resolve(), options.folder.resolve()), job, ".", LEAD
     else:
         parser.error("give PREFIX, or --torch and --package")

@@ -214,8 +214,10 @@ impl Session {
         self.arrivals.arrive(group, step);
     }
 
-    /// Records arrivals at times of the system clock, which are complete until a time.
-    fn report_arrivals(&self, arrivals: Vec<(String, u64, i64)>, until_ns: i64) {
+    /// Records arrivals at times of the system clock, which are complete until a time but for some
+    /// that are lost.
+    fn report_arrivals(&self, arrivals: Vec<(String, u64, i64)>, until_ns: i64, lost: u64) {
+        self.arrivals.lose(lost);
         for (group, step, at_ns) in arrivals {
             self.arrivals.arrive_at(&group, step, Timestamp::from_ns(at_ns));
         }

@@ -264,11 +264,11 @@ class Torch(Mended):
         self.check_named([])
 
     def test_watch_names_it_from_the_flight_recorder_where_torch_has_no_hooks(self):
-        """As above; a minute."""
-        self.check_named(["hookless"], TORCH_FR_BUFFER_SIZE="128")
+        """The same job without hooks; a minute."""
+        self.check_named(["hookless"], TORCH_FR_BUFFER_SIZE="128", TORCH_NCCL_TRACE_BUFFER_SIZE="128")
         done = self.run_job(self.folder / "large", HERE / "torch_late.py", ["hookless"])
         self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stderr, "torch 2.* has no hooks .* holds 2000 entries, .*; export TORCH_FR_BUFFER_SIZE=64 and ")
+        self.assertRegex(done.stderr, "torch 2.* has no hooks .* unless it is small; export TORCH_FR_BUFFER_SIZE=64 and ")
 
     def check_named(self, arguments, **environment):
         done = self.run_job(self.folder, HERE / "torch_late.py", arguments, **environment)
@@ -300,11 +300,18 @@ class Torch(Mended):
             self.assertEqual([last[f"late/rank{rank}_ms"] for rank in (0, 1, 3)], [0, 0, 0], reader)
 
     def test_watch_dumps_what_a_hung_job_does(self):
-        """Rank 2 is in an endless loop; the dumps come 3 s after the others wait; some 20 s."""
-        done = self.run_job(self.folder, HERE / "torch_hang.py", [])
+        """Rank 2 is in an endless loop; the dumps come 3 s after the others wait; some 20 s, with hooks and without."""
+        for folder, arguments in ((self.folder / "hooks", []), (self.folder / "hookless", ["hookless"])):
+            with self.subTest(folder.name):
+                self.check_dumps(folder, arguments)
+
+    def check_dumps(self, folder, arguments):
+        folder.mkdir()
+        small = {"TORCH_FR_BUFFER_SIZE": "128", "TORCH_NCCL_TRACE_BUFFER_SIZE": "128"}
+        done = self.run_job(folder, HERE / "torch_hang.py", arguments, **small)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         self.assertIn("probe_sync: the job hangs: ", done.stderr)
-        dumps = self.folder / "dumps"
+        dumps = folder / "dumps"
         self.assertEqual({path.name for path in dumps.iterdir()}, {f"rank_{rank}{kind}" for rank in range(RANKS) for kind in ("", ".stack")})
         found = json.loads(run(CLI, "hang", "--json", dumps))
         self.assertEqual([(cause["ranks"], cause["certainty"]) for cause in found["causes"]], [([2], "certain")])

@@ -11,6 +11,7 @@ import unittest
 
 import probe_sync
 from common import LIMIT_S, Folder, clean
+from probe_sync import _flight_recorder
 
 RANKS = 3
 
@@ -94,6 +95,41 @@ class Lateness(Folder):
             self.assertEqual(str(session.late()), "")
             for wrong in ((1, 1), ("grads", -1), ("grads",)):
                 self.assertRaises((TypeError, OverflowError), arrive, *wrong)
+
+
+class FlightRecorder(unittest.TestCase):
+    """What is new in dumps of torch's Flight Recorder, as torch 2.8 writes them."""
+
+    def test_only_new_collectives_are_reported_and_lost_ones_counted(self):
+        reader = _flight_recorder.Reader(lambda _collectives, _active: b"{}")
+        reader.skip()
+        group = "all_reduce (default_pg)"
+
+        def entry(record, sequence, operation="gloo:all_reduce", **other):
+            return {
+                "record_id": record,
+                "collective_seq_id": sequence,
+                "profiling_name": operation,
+                "process_group": ["0", "default_pg"],
+                "time_created_ns": 1000 + record,
+                "is_p2p": False,
+                **other,
+            }
+
+        def check(entries, expected, lost):
+            arrivals = []
+            self.assertEqual(reader.take(json.dumps(entries and {"entries": entries}).encode(), arrivals), lost)
+            self.assertEqual(arrivals, expected)
+
+        check({}, [], 0)
+        check([entry(0, 1), entry(1, 2, "gloo:broadcast"), entry(2, 3)], [(group, 1, 1000), (group, 3, 1002)], 0)
+        check([entry(1, 2), entry(2, 3)], [], 0)
+        check([entry(2, 3), entry(3, 4, is_p2p=True), entry(4, 5, time_created_ns=None), entry(5, 6, "nccl:_all_gather_base")], [("_all_gather_base (default_pg)", 6, 1005)], 0)
+        # Entries 6 and 7 were overwritten.
+        check([entry(8, 9), entry(9, 10)], [(group, 9, 1008), (group, 10, 1009)], 2)
+        # Torch has emptied the ring.
+        check([entry(0, 11)], [(group, 11, 1000)], 0)
+        check([entry(0, 11)], [], 0)
 
 
 if __name__ == "__main__":

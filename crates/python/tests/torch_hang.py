@@ -1,4 +1,4 @@
-"""A rank of a job in which rank 2 never comes to an all-reduce: `torch_hang.py FOLDER`. Run by torchrun; ends itself after the dumps."""
+"""A rank of a job in which rank 2 never comes to an all-reduce: `torch_hang.py FOLDER [hookless]`, as torch_late.py. Run by torchrun; ends itself after the dumps."""
 
 import os
 import pathlib
@@ -45,4 +45,6 @@ def main(folder):
         time.sleep(0.02)
 
 
+if "hookless" in sys.argv:
+    del dist.ProcessGroup.register_pre_hook
 main(pathlib.Path(sys.argv[1]))

@@ -2,10 +2,11 @@
 
 `hookless` makes torch one whose process groups have no hooks, as before 2.15. It is late FROM 6 UNTIL 16 s of 46, if nothing else is given.
 
-Clocks are wrong by up to 50 ms, so that recorded times would blame another rank. Run by torchrun.
+Clocks are wrong by up to 50 ms, so that recorded times would blame another rank. LATE_SEED chooses them. Run by torchrun.
 """
 
 import json
+import os
 import pathlib
 import random
 import sys
@@ -25,7 +26,7 @@ def main(folder, from_s=6.0, until_s=16.0, end_s=46.0):
     def on_late(standing):
         told.append([time.monotonic() - begun, str(standing), [late.rank for late in standing.late]])
 
-    settings = {"window": "1s", "inject_skew": 7, "skew_offset": "50ms", "tracer_clock": "none", "out": folder / "out"}
+    settings = {"window": "1s", "inject_skew": int(os.environ.get("LATE_SEED", 7)), "skew_offset": "50ms", "tracer_clock": "none", "out": folder / "out"}
     watch = probe_sync.torch.watch(on_late=on_late, **settings)
     watch.session.wait_until_bound(1_000_000, timeout=60)
     values, verdict, steps = torch.ones(1000), "", 0

@@ -77,13 +77,13 @@ class Session:
     def observe_collectives(self) -> None:
         """Records an arrival whenever a `record.collective` scope begins in which all members wait: all_reduce, all_gather, reduce_scatter, all_to_all, barrier.
 
-        Group and step are the scope's `group` and `sequence`; scopes without them count as dropped arrivals. No recording is needed. Ends with the session.
+        Group and step are the scope's `group` and `sequence`; scopes without them are ignored. No recording is needed. Ends with the session.
         """
         self._native.observe_collectives()
 
-    def _report_arrivals(self, arrivals: list[tuple[str, int, int]], until_ns: int) -> None:
-        """Records arrivals at times of the system clock. From the first call on, arrivals are taken to be complete only until `until_ns` of the last one."""
-        self._native.report_arrivals(arrivals, until_ns)
+    def _report_arrivals(self, arrivals: list[tuple[str, int, int]], until_ns: int, lost: int) -> None:
+        """Records arrivals at times of the system clock, `lost` others that are not known, and that arrivals are complete only until `until_ns`."""
+        self._native.report_arrivals(arrivals, until_ns, lost)
 
     def late(self) -> LateStanding:
         """Returns the late ranks, and the ranks that others wait for, on every rank. The state is current at rank 0; elsewhere it is as old as the last change or five seconds."""

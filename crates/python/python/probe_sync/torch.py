@@ -170,6 +170,7 @@ class Watch:
         self._hang = hang
         self._source, self._is_own, self._on_late = source, is_own, on_late
         self._known: set[Any] = set()
+        self._has_failed = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probe_sync watch", daemon=True)
         self._thread.start()
@@ -192,13 +193,22 @@ class Watch:
 
     def _run(self) -> None:
         while not self._ended.wait(self._source.wait_s()):
-            self._source.look()
-            if self._on_late is None and self._hang is None:
-                continue
-            standing = self.session.late()
-            if self._hang is not None:
-                self._hang.look(standing)
-            self._tell(standing)
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001
+                # It must not end the watch: a hang may follow.
+                if not self._has_failed:
+                    warnings.warn(f"probe_sync.torch.watch: {error!r}; the watch continues", RuntimeWarning, stacklevel=1)
+                self._has_failed = True
+
+    def _look(self) -> None:
+        self._source.look()
+        if self._on_late is None and self._hang is None:
+            return
+        standing = self.session.late()
+        if self._hang is not None:
+            self._hang.look(standing)
+        self._tell(standing)
 
     def _tell(self, standing: LateStanding) -> None:
         if self._on_late is None:
