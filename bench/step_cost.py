@@ -134,8 +134,8 @@ def main():
         times = {}
         for measuring in order.sample([False, True], 2):
             switch(measuring and not given.null)
-            # It holds from the next round on: a window and what is solved of it.
-            block(step, max(1, round(steps * 2.5 / given.seconds)))
+            # A pause holds from the next round on: a window and what is solved of it.
+            block(step, 20 if given.watch else max(1, round(steps * 2.5 / given.seconds)))
             times[measuring] = block(step, steps)
         ratios.append(times[True] / times[False])
     switch(False)
