@@ -28,16 +28,14 @@ pub fn xspace(data: &[u8]) {
         let plain = RewriteOptions::default();
         if XSpace.rewrite(&input, &output, &plain, &mut |time| time).is_ok() {
             // Writers do not spell zeros out, and put a line's fields before its events; what does
-            // is brought into that form once, with the same content. Notes name the bytes of events
-            // that are left out.
+            // is brought into that form once, with the same content.
             let once = read(&output);
-            let again = XSpace.read_facts(&output, &options()).expect("it reads what it wrote");
-            assert!(
-                !facts.omitted.is_empty() || told(&again) == told(&facts),
-                "the identity changed something: {} {}",
-                told(&again),
-                told(&facts)
-            );
+            let mut again = XSpace.read_facts(&output, &options()).expect("it reads what it wrote");
+            if !facts.omitted.is_empty() {
+                // The warning about them names the byte of the first, which has moved.
+                again.warnings.clone_from(&facts.warnings);
+            }
+            assert_eq!(told(&again), told(&facts), "the identity changed something");
             let again = directory.join("again.xplane.pb");
             write(&again, &once);
             let rewritten = XSpace.rewrite(&again, &output, &plain, &mut |time| time);
