@@ -35,7 +35,7 @@ fn main() {
     }
 }
 
-/// Time at the root, bytes and arrivals sent, and members named; nobody is late.
+/// Time at the root, bytes and arrivals sent, and members named; no rank is late.
 fn job(ranks: u32, group: u32, seconds: u64) -> (Duration, u64, u64, usize) {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let mut watch = Watch::new((0..ranks).map(|rank| Place { host: rank / 8, clock: rank / 8 }).collect());

@@ -48,9 +48,7 @@ def job(programs, out, seed, *times):
     done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True)
     if done.returncode != 0 or "sum 4" not in done.stdout:
         sys.exit(f"the job ended with status {done.returncode}:\n{done.stdout}{done.stderr}")
-    told = out / "late.jsonl"
-    lines = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
-    return int(done.stdout.split("from ")[1].split(",")[0]), [line for line in lines if "late" in line]
+    return int(done.stdout.split("from ")[1].split(",")[0]), names(out)
 
 
 def torch_job(programs, out, seed, *times):
@@ -62,9 +60,14 @@ def torch_job(programs, out, seed, *times):
     done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True, timeout=times[0] + 120)
     if done.returncode != 0:
         sys.exit(f"the job ended with status {done.returncode}:\n{done.stderr[-3000:]}")
-    told = out / "out/late.jsonl"
+    return json.loads((out / "rank0.json").read_text())["begun_ns"], names(out / "out")
+
+
+def names(run):
+    """The lines of a run's late.jsonl that name a rank."""
+    told = run / "late.jsonl"
     lines = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
-    return json.loads((out / "rank0.json").read_text())["begun_ns"], [line for line in lines if "late" in line]
+    return [line for line in lines if "late" in line]
 
 
 def blamed_by_raw_times(out):
