@@ -161,8 +161,8 @@ impl Changes {
         let mut restated: Option<Run> = None;
         for loss in latest {
             if restated.is_none() && loss.member == Some(member) && loss.lead_ns >= floor_ns {
-                let (tally, before) = Default::default();
-                restated = Some(Run { since_ns: loss.at_ns, floor_ns, tally, before, ..*run });
+                let (since_ns, none) = (loss.at_ns, Tally::default());
+                restated = Some(Run { since_ns, floor_ns, tally: none, before: none, ..*run });
             }
             if let Some(restated) = &mut restated {
                 restated.pass(member, &loss);

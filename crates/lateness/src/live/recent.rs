@@ -116,8 +116,8 @@ impl Recent {
     /// ones, and the median standard deviation of those leads, ns. What it lost before is no part
     /// of it: most of its leads may be small ones from before it began to be late.
     pub fn lead(&self, since_ns: i64, floor_ns: i64, lead_of: impl Fn(&Judgement) -> Option<i64>) -> (i64, f64) {
-        let present = || self.judged.iter().filter(|judged| judged.at_ns >= since_ns);
-        let own = || present().filter_map(|judged| lead_of(judged).map(|lead_ns| (lead_ns, judged)));
+        let since = || self.judged.iter().filter(|judged| judged.at_ns >= since_ns);
+        let own = || since().filter_map(|judged| lead_of(judged).map(|lead_ns| (lead_ns, judged)));
         let floor_ns = change::present(own().map(|(lead_ns, _)| lead_ns), floor_ns);
         let large = || own().filter(|(lead_ns, _)| *lead_ns >= floor_ns);
         let mut sigmas: Vec<f64> = large().map(|(_, judged)| judged.lead_sigma_ns).collect();

@@ -101,9 +101,9 @@ pub struct Watch {
 struct Heard {
     /// Time up to which all arrivals of the rank are known, on its own clock, ns.
     whole_until_ns: Option<i64>,
-    /// Time of the latest message, and of the latest by which that time advanced, ns on the
-    /// reference clock.
+    /// Time of the latest message, ns on the reference clock.
     at_ns: Option<i64>,
+    /// Time of the latest message that changed `whole_until_ns`, ns on the reference clock.
     advanced_ns: Option<i64>,
     /// Arrivals before this time on its own clock may be lost, ns.
     lost_until_ns: Option<i64>,

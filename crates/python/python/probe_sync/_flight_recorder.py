@@ -1,7 +1,7 @@
 """Reads from torch's Flight Recorder when this rank issued each collective, for versions of torch whose process groups have no hooks (before 2.15).
 
 Collectives wait while the recorder is read, some 8 µs per entry, so that only a small ring is read, and never for more than 0.5 % of the time. All ranks
-read at the same instants: if a ring holds less than was issued since the last reading, they still see the same operations.
+read at the same instants of their system clocks: if a ring holds less than was issued since the last reading, they still see the same operations.
 """
 
 from __future__ import annotations
