@@ -57,6 +57,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("snapshot_files", traces::snapshot_files),
     ("marks", traces::marks),
     ("global_windows", traces::global_windows),
+    ("hang_counts", hang::counts),
     ("hang_dump", hang::dump),
     ("hang_stack", hang::stack),
 ];

@@ -43,6 +43,11 @@ impl Clocks {
         self
     }
 
+    /// Returns a rank's offset from the reference clock, ns.
+    pub(crate) fn offset_ns(&self, rank: u32) -> Option<i64> {
+        self.offsets.get(&rank).map(|(offset_ns, _)| *offset_ns)
+    }
+
     /// Returns by how much the second rank's time is later, and the bound of that, ns; `None` if
     /// the two clocks cannot be compared.
     pub fn difference(&self, (first, from_ns): (u32, i64), (second, to_ns): (u32, i64)) -> Option<(i64, i64)> {

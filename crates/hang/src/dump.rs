@@ -31,7 +31,7 @@ pub struct Dump {
 }
 
 /// One operation in a dump.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Entry {
     /// Order of enqueues in this process.
     #[serde(default)]
@@ -116,10 +116,12 @@ pub enum DumpError {
     #[error("the file is empty")]
     Empty,
     /// The file is larger than any dump can be.
-    #[error("the file has {bytes} bytes; a dump has at most {MAX_BYTES}")]
+    #[error("the file has {bytes} bytes; such files have at most {most}")]
     TooLarge {
         /// Its size.
         bytes: usize,
+        /// The limit.
+        most: usize,
     },
     /// The file is neither a pickle nor JSON.
     #[error("the file is neither a pickle nor JSON")]
@@ -147,7 +149,7 @@ impl Dump {
     pub fn read(bytes: &[u8]) -> Result<Self, DumpError> {
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace()).ok_or(DumpError::Empty)?;
         if bytes.len() > MAX_BYTES {
-            return Err(DumpError::TooLarge { bytes: bytes.len() });
+            return Err(DumpError::TooLarge { bytes: bytes.len(), most: MAX_BYTES });
         }
         let dump = match first {
             b'{' => serde_json::from_slice(bytes).map_err(|error| match error.classify() {

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::dump::{Dump, DumpError, Entry};
+use crate::recent::Recent;
 
 /// Everything known about a job that has stopped.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +51,7 @@ pub(crate) struct Rank {
     pub last_frame: Option<String>,
     /// The groups that this rank states.
     pub groups: BTreeSet<u32>,
+    pub recent: Recent,
 }
 
 /// Progress of a rank in the collectives of a group.
@@ -139,6 +141,11 @@ impl Job {
         Ok(())
     }
 
+    /// Returns true if the dump of this rank was added.
+    pub fn has(&self, rank: u32) -> bool {
+        self.ranks.contains_key(&rank)
+    }
+
     /// Adds a rank whose dump could not be used, with the reason.
     pub fn add_unusable(&mut self, rank: u32, reason: String) {
         if !self.ranks.contains_key(&rank) {
@@ -190,6 +197,8 @@ impl Job {
         let kind = self.kind(own, group, name, entry);
         self.groups[group as usize].point_to_point |= entry.is_p2p;
         let completed = entry.retired || entry.state.as_deref() == Some("completed");
+        let interned = self.names.number(name);
+        rank.recent.push(entry, interned, group, completed);
         if let Kind::Collective { sequence } = kind {
             let progress = rank.progress.entry(group).or_default();
             progress.enqueued = progress.enqueued.max(Some(sequence));
@@ -268,7 +277,13 @@ impl Job {
         }
     }
 
-    fn group(&mut self, name: &str, description: &str, members: &[u32]) -> u32 {
+    /// Returns the number of a name, which is interned.
+    pub(crate) fn number(&mut self, text: &str) -> u32 {
+        self.names.number(text)
+    }
+
+    /// Returns the number of a group, which is added if it is new.
+    pub(crate) fn group(&mut self, name: &str, description: &str, members: &[u32]) -> u32 {
         let identity = (name.to_owned(), members.to_vec());
         if let Some(at) = self.by_identity.get(&identity) {
             return *at;

@@ -252,6 +252,7 @@ impl Judge<'_> {
             members: self.waits.members[identity.group() as usize].clone(),
             waiting: operation.waiting.keys().copied().collect(),
             missing: operation.missing.union(&operation.unknown).copied().collect(),
+            unknown: operation.unknown.iter().copied().collect(),
         })
     }
 

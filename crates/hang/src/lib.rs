@@ -1,10 +1,12 @@
-//! Finds the ranks that stopped a job, from the dumps of PyTorch's Flight Recorder.
+//! Finds the ranks that stopped a job, from the dumps of PyTorch's Flight Recorder, or from counts
+//! of the operations that each rank has begun ([`Counts`]).
 //!
 //! [`Dump::read`] reads one rank's dump, [`Job`] matches the operations of all ranks, and
 //! [`Job::judge`] returns a [`Verdict`]: the ranks that caused the stop, why, and how certain that
 //! is. Ranks that wait only because others wait are never named. Where the dumps leave several
 //! ranks, times decide if [`Clocks`] allow it; otherwise the verdict says which ranks cannot be
-//! told apart. [`Stack::read`] reads where a rank's program is, for [`Verdict::with_stacks`].
+//! told apart. [`Stack::read`] reads where a rank's program is, for [`Verdict::with_stacks`], and
+//! [`Job::timeline`] returns the last operations of some ranks.
 //!
 //! # Examples
 //! Rank 0 waits in an all-reduce that rank 1 never enqueued.
@@ -33,18 +35,26 @@
 #![forbid(unsafe_code)]
 
 mod clocks;
+mod counts;
 mod dump;
 mod evidence;
 mod job;
 mod judge;
 mod pickle;
+mod recent;
+mod recorded;
 mod stack;
+mod timeline;
 mod times;
 mod verdict;
 mod waits;
 
 pub use clocks::Clocks;
+pub use counts::Counts;
 pub use dump::{Dump, DumpError};
 pub use job::Job;
+pub use recorded::Recorded;
 pub use stack::Stack;
+pub use timeline::{Enqueued, RankTimeline, Timeline};
+pub use verdict::named as ranks;
 pub use verdict::{Cause, Certainty, Fault, Missing, RankStack, Stop, Verdict, Waiting};

@@ -47,6 +47,9 @@ pub struct Stop {
     pub waiting: Vec<u32>,
     /// Members that have not enqueued it, or whose dumps do not show it.
     pub missing: Vec<u32>,
+    /// Those in `missing` whose dumps do not show it.
+    #[serde(skip)]
+    pub unknown: Vec<u32>,
 }
 
 /// One cause of the stop.
@@ -212,6 +215,13 @@ impl std::fmt::Display for RankStack {
     }
 }
 
+impl Stop {
+    /// Returns the description of the group, or its name if there is no description.
+    pub fn group_name(&self) -> String {
+        group_name(&self.group, &self.description)
+    }
+}
+
 impl std::fmt::Display for Stop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = group_name(&self.group, &self.description);
@@ -221,10 +231,17 @@ impl std::fmt::Display for Stop {
         }
         write!(f, " of {name} {{{}}}: {}", shortened(&self.members), named(&self.waiting))?;
         f.write_str(if self.waiting.len() == 1 { " waits" } else { " wait" })?;
-        match self.missing.is_empty() {
-            true => f.write_str("; all members enqueued it"),
-            false => write!(f, "; {} never enqueued it", named(&self.missing)),
+        let proven: Vec<u32> = self.missing.iter().filter(|rank| !self.unknown.contains(rank)).copied().collect();
+        if !proven.is_empty() {
+            write!(f, "; {} never enqueued it", named(&proven))?;
         }
+        if !self.unknown.is_empty() {
+            write!(f, "; nothing shows whether {} did", named(&self.unknown))?;
+        }
+        if self.missing.is_empty() {
+            f.write_str("; all members enqueued it")?;
+        }
+        Ok(())
     }
 }
 
@@ -260,8 +277,8 @@ pub(crate) fn group_name(name: &str, description: &str) -> String {
     }
 }
 
-/// `rank 3`, or `ranks 1, 2 and 5`.
-pub(crate) fn named(ranks: &[u32]) -> String {
+/// Lists ranks in words: `rank 3`, or `ranks 1, 4–7`.
+pub fn named(ranks: &[u32]) -> String {
     match ranks {
         [] => "no rank".to_owned(),
         [rank] => format!("rank {rank}"),

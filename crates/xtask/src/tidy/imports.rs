@@ -75,7 +75,7 @@ const MAY_IMPORT: [(&str, &str); 30] = [
     ("writers", "files estimate formats otf2"),
     ("alignment", "time files lines estimate formats writers otf2"),
     ("analysis", "files lines estimate sys formats alignment lateness rocpd"),
-    ("page", "time files lines estimate formats probe-sync alignment analysis"),
+    ("page", "time files lines estimate formats probe-sync alignment analysis hang"),
     ("cli", ALL),
     ("capi", ALL),
     ("python", ALL),
