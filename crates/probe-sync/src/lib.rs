@@ -46,7 +46,7 @@ pub use clock::GlobalClock;
 pub use config::Config;
 pub use error::Error;
 pub use join::{KeyFile, PartOfJob};
-pub use late::{Arrivals, LateStanding, LateView};
+pub use late::{Arrivals, HangRequests, LateStanding, LateView};
 pub use measure::counters::Counter;
 pub use measure::snapshots;
 pub use measure::virtual_clocks::Truth;
@@ -60,6 +60,7 @@ pub use report::RunReport;
 pub use round::notes::Notes;
 pub use round::request::{PHASE_MAX, Request, Requests, Since, Ticket};
 pub use session::{
-    Context, Driver, FilesToRoot, Observer, Progress, Session, SessionBuilder, Started, State, ask, run,
+    Context, Driver, FilesToRoot, Observer, Progress, Session, SessionBuilder, Started, State, ask,
+    collect_hang_evidence, run,
 };
 pub use store::{MarkWriter, MarkedProcess, export, kept_successors, received, standing};

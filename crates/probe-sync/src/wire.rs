@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Incremented whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 21;
+pub const WIRE_VERSION: u8 = 22;
 
 /// Returns the bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {

@@ -15,7 +15,7 @@ use crate::host::late_host;
 use crate::operation::{Arrival, ClockError, DEVIATIONS, Waits, judge};
 
 /// How often the steps have started again, and the step.
-pub(crate) type Key = (u32, u64);
+pub type Key = (u32, u64);
 
 /// A group of ranks that wait for each other.
 #[derive(Clone, Debug, Default)]
@@ -256,6 +256,11 @@ impl Group {
     /// The step of a rank's last arrival.
     pub fn last_step(&self, rank: u32) -> Option<u64> {
         self.members.get(&rank)?.last.map(|(_, step)| step)
+    }
+
+    /// Returns the last arrival of each member.
+    pub fn last_arrivals(&self) -> impl Iterator<Item = (u32, Key)> {
+        self.members.iter().filter_map(|(rank, progress)| Some((*rank, progress.last?)))
     }
 
     /// Whether an operation still has missing members.

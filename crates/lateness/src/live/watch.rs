@@ -193,6 +193,12 @@ impl Watch {
         Standing { late, waiting: self.waits.values().map(|(_, wait)| wait.clone()).collect(), counts: self.counts }
     }
 
+    /// Returns for each group the members' last arrivals: how often the steps have begun again, and
+    /// the step.
+    pub fn last_arrivals(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = (u32, Key)>)> {
+        self.groups.iter().map(|(name, group)| (name.as_str(), group.last_arrivals()))
+    }
+
     /// Returns for each group and rank how often the rank was last since the run began, and the sum
     /// of its leads, ns.
     pub fn totals(&self) -> impl Iterator<Item = (&str, u32, u64, i64)> {

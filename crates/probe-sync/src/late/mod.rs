@@ -6,19 +6,25 @@
 //! ([`LateStanding`], the lines of `late.jsonl`) → every rank's caller. `turn` joins them for one
 //! rank; the round loop calls it several times a second.
 //!
+//! `hang` asks all ranks for evidence while the job hangs.
+//!
 //! A job that reports no arrivals costs nothing and sends nothing. Nothing here waits, and what is
 //! too much is dropped and counted.
 
 mod arrivals;
 mod collectives;
 mod document;
+mod hang;
 mod root;
+mod said;
 mod sender;
 mod turn;
 
 pub use arrivals::Arrivals;
 pub(crate) use document::LATE_FILE;
 pub use document::{Late, LateEvent, LateLine, LateRecord, LateStanding, LateWindow, MissingRank, WaitLine};
+pub use hang::HangRequests;
 pub(crate) use root::Totals;
+pub(crate) use said::{Answer, Said};
 pub use turn::LateView;
-pub(crate) use turn::{Said, Turn};
+pub(crate) use turn::Turn;

@@ -7,6 +7,7 @@ use probe_sync_lines::Round;
 use probe_sync_time::NodeId;
 
 use super::document::{LATE_FILE, Late, LateEvent, LateLine, LateRecord, LateStanding, SCHEMA, WaitLine};
+use super::hang::{LastArrival, LastArrivals};
 use crate::join::Joined;
 use crate::store::{Limits, Stream};
 
@@ -110,6 +111,13 @@ impl Root {
 
     pub fn standing(&self) -> &LateStanding {
         &self.standing
+    }
+
+    /// Returns the last arrival of each rank in each group.
+    pub fn last_arrivals(&self) -> Vec<LastArrivals> {
+        let last = |(rank, (restarts, step))| LastArrival { rank, step, restarts };
+        let groups = self.watch.last_arrivals();
+        groups.map(|(name, ranks)| LastArrivals { name: name.to_owned(), last: ranks.map(last).collect() }).collect()
     }
 
     pub fn totals(&self) -> Totals {

@@ -11,7 +11,9 @@ use probe_sync_time::{Clock as _, SkewedClock, System, Timestamp};
 
 use super::arrivals::Arrivals;
 use super::document::LateStanding;
+use super::hang::{Answerer, HangRequests};
 use super::root::{Estimates, Root, Totals};
+use super::said::Said;
 use super::sender::Sender;
 use crate::join::Joined;
 use crate::measure::virtual_clocks::clock_of;
@@ -33,15 +35,6 @@ impl LateView {
     }
 }
 
-/// Messages between ranks outside of rounds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// To the root: arrivals of the sender.
-    Arrivals(Vec<u8>),
-    /// From the root: the late ranks.
-    Standing(Vec<u8>),
-}
-
 /// A rank's part in the detection of late ranks.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -49,6 +42,7 @@ pub(crate) struct Turn {
     rank: Rank,
     clock: SkewedClock,
     sender: Sender,
+    hang: Answerer,
     view: LateView,
     root: Option<Root>,
     round: Option<Round>,
@@ -56,13 +50,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Creates the part of a rank that records its arrivals in `arrivals` and shows late ranks in
-    /// `view`.
-    pub fn new(joined: &Arc<Joined>, rank: Rank, arrivals: &Arrivals, view: &LateView) -> Self {
+    /// Creates the part of a rank that records its arrivals in `arrivals`, shows late ranks in
+    /// `view`, and answers requests with what `hang` says.
+    pub fn new(joined: &Arc<Joined>, rank: Rank, arrivals: &Arrivals, view: &LateView, hang: &HangRequests) -> Self {
         let clock = clock_of(joined, joined.plan.node_of_rank[rank]);
         let sender = Sender::new(arrivals.clone(), clock.clone());
+        let hang = Answerer::new(hang, rank, joined.ranks);
         let (joined, view) = (Arc::clone(joined), view.clone());
-        Self { joined, rank, clock, sender, view, root: None, round: None, told: None }
+        Self { joined, rank, clock, sender, hang, view, root: None, round: None, told: None }
     }
 
     /// Makes this rank the root, writing to this folder.
@@ -76,9 +71,17 @@ impl Turn {
     }
 
     /// Processes received messages, and returns those to send: none if no rank arrives anywhere.
-    pub fn take(&mut self, heard: Vec<(Rank, Said)>) -> Vec<Said> {
+    pub fn take(&mut self, mut heard: Vec<(Rank, Said)>) -> Vec<Said> {
         let (now, at) = (Instant::now(), SystemClock.now());
-        if self.root.is_some() { self.take_at_root(heard, now, at) } else { self.take_elsewhere(heard, now, at) }
+        let mut said = match &self.root {
+            Some(root) => self.hang.take_at_root(&mut heard, || root.last_arrivals()),
+            None => self.hang.take(&mut heard),
+        };
+        said.extend(match self.root.is_some() {
+            true => self.take_at_root(heard, now, at),
+            false => self.take_elsewhere(heard, now, at),
+        });
+        said
     }
 
     /// Returns the values for the metrics, at the root; `None` if no rank has arrived anywhere.

@@ -20,7 +20,7 @@ use super::whole::{self, Ends, RegionsReport, files_of_region};
 use crate::clock::Timeline;
 use crate::report::RunReport;
 use crate::round::request::Request;
-use crate::session::{self, Context, ControlSocket, FilesToRoot, Observer};
+use crate::session::{self, Context, ControlSocket, FilesToRoot, Observer, Served};
 use crate::{Config, Error};
 
 /// Results of a master's two runs.
@@ -91,7 +91,7 @@ impl Regions {
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let watch = std::thread::Builder::new().name("regions".into()).spawn(move || watch.run()).map_err(cannot)?;
         let control = (self.rank == 0)
-            .then(|| ControlSocket::open_for(&self.config.out, context.requests.clone(), only_the_end))
+            .then(|| ControlSocket::open(&self.config.out, Served::restricted(context.requests.clone(), only_the_end)))
             .flatten();
         let (leads, mut quiet) = (self.rank == 0, Quiet);
         let result = self.region_run(config, context, if leads { observer } else { &mut quiet });

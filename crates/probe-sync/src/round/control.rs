@@ -154,6 +154,8 @@ impl Control {
                 Word::Note(note) => self.notes.hear(rank, note),
                 Word::Arrivals(word) => self.late.push((rank, Said::Arrivals(word))),
                 Word::Late(word) => self.late.push((rank, Said::Standing(word))),
+                Word::HangRequest(number) => self.late.push((rank, Said::HangRequest(number))),
+                Word::HangAnswer(number, answer) => self.late.push((rank, Said::HangAnswer(number, answer))),
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use super::request::Request;
 use super::standby::{Present, Shadow};
 use crate::clock::Above;
 use crate::join::Back;
+use crate::late::Answer;
 
 /// Message of the master to all ranks at the end of a round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,6 +62,10 @@ pub(crate) enum Word {
     Arrivals(Vec<u8>),
     /// From the root: the late ranks.
     Late(Vec<u8>),
+    /// From the root: evidence of a hang is wanted.
+    HangRequest(u64),
+    /// To the root: what a rank has answered to such a request.
+    HangAnswer(u64, Answer),
 }
 
 impl Broadcast {

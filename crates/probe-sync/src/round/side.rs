@@ -45,6 +45,8 @@ impl SideWork for Side {
             match wire::decode(&bytes, rank) {
                 Ok(Word::Arrivals(word)) => late.push((rank, Said::Arrivals(word))),
                 Ok(Word::Late(word)) => late.push((rank, Said::Standing(word))),
+                Ok(Word::HangRequest(number)) => late.push((rank, Said::HangRequest(number))),
+                Ok(Word::HangAnswer(number, answer)) => late.push((rank, Said::HangAnswer(number, answer))),
                 // Also what cannot be read: the round loop names the rank.
                 _ => self.kept.lock().unwrap_or_else(PoisonError::into_inner).push((rank, bytes)),
             }
@@ -58,6 +60,8 @@ impl From<Said> for Word {
         match said {
             Said::Arrivals(word) => Self::Arrivals(word),
             Said::Standing(word) => Self::Late(word),
+            Said::HangRequest(number) => Self::HangRequest(number),
+            Said::HangAnswer(number, answer) => Self::HangAnswer(number, answer),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::FileSender;
+use probe_sync_files::OwnFolder;
 use probe_sync_lines::{MARKS_FOLDER, Round, marks_file};
 use probe_sync_record::observe::Observing;
 use probe_sync_time::RunId;
@@ -14,10 +15,11 @@ use probe_sync_time::RunId;
 use super::by_launcher::{self, Steps};
 use super::driver::State;
 use super::files::FilesToRoot;
+use super::hang::HANG_FOLDER;
 use super::reach::Floors;
 use crate::Error;
 use crate::clock::GlobalClock;
-use crate::late::{Arrivals, LateView};
+use crate::late::{Arrivals, HangRequests, LateView};
 use crate::report::{RunReport, SIGMAS_95};
 use crate::round::request::{Request, Requests, Ticket};
 use crate::store::{MarkWriter, MarkedProcess};
@@ -49,6 +51,7 @@ pub(super) struct Flags {
     pub requests: Requests,
     pub arrivals: Arrivals,
     pub late: LateView,
+    pub hang: HangRequests,
     /// Raised while the owner waits for the end.
     pub awaited: Arc<AtomicBool>,
 }
@@ -256,6 +259,37 @@ impl Session {
     /// remains usable after the session has ended.
     pub fn late(&self) -> LateView {
         self.flags.late.clone()
+    }
+
+    /// Returns the number of a request for evidence of a hang (`probe_sync hang --live`) that this
+    /// program has not answered. From the first call on, the session tells rank 0 that the program
+    /// answers, so that a program which does not is evidence.
+    pub fn hang_requested(&self) -> Option<u64> {
+        self.flags.hang.requested()
+    }
+
+    /// Answers a request with files, which rank 0 gets: a Flight Recorder dump `rank_R` and stacks
+    /// `rank_R.stack`, as `probe_sync hang` reads them.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be written, or has not reached rank 0 within `limit`.
+    pub fn answer_hang(&self, number: u64, files: &[(&str, &[u8])], limit: StdDuration) -> Result<(), Error> {
+        let until = Instant::now() + limit.min(LONGEST_WAIT);
+        let way = self.files_to_root(limit)?;
+        for (name, content) in files {
+            let place = format!("{HANG_FOLDER}/{number}/{name}");
+            let path = self.out.join(&place);
+            OwnFolder::open(&self.out)
+                .and_then(|out| out.make_folder(HANG_FOLDER))
+                .and_then(|folder| folder.make_folder(number.to_string()))
+                .and_then(|folder| folder.write_whole(name, content))
+                .map_err(Error::file(&path, "write"))?;
+            if !way.sees_root() {
+                way.send(&path, &place, until.saturating_duration_since(Instant::now()))?;
+            }
+        }
+        self.flags.hang.answered(number);
+        Ok(())
     }
 
     /// Stops starting exchanges on this rank from the next round on. It still answers those of the

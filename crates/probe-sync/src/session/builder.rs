@@ -193,7 +193,9 @@ impl SessionBuilder {
         let stop = Arc::clone(&flags.stop);
         let (tracer_clock, pause) = (self.tracer_clock, Arc::clone(&flags.pause));
         let (requests, arrivals, late) = (flags.requests.clone(), flags.arrivals.clone(), flags.late.clone());
-        let mut context = Context { stop, tracer_clock, clock, pause, requests, arrivals, late, ..Context::default() };
+        let hang = flags.hang.clone();
+        let mut context =
+            Context { stop, tracer_clock, clock, pause, requests, arrivals, late, hang, ..Context::default() };
         let mut tcp = match self.meets {
             Meets::Alone => return rounds(self.config, &mut InProcess::group(1).remove(0), &context, shared),
             Meets::Group(mut group, _) => {

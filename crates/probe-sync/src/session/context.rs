@@ -12,7 +12,7 @@ use probe_sync_time::{Clock as _, NodeId, StampSource, System, Timestamp};
 use crate::Config;
 use crate::clock::{GlobalClock, Timeline};
 use crate::join::PartOfJob;
-use crate::late::{Arrivals, LateView};
+use crate::late::{Arrivals, HangRequests, LateView};
 use crate::round::notes::Notes;
 use crate::round::request::Requests;
 
@@ -48,6 +48,8 @@ pub struct Context {
     pub arrivals: Arrivals,
     /// Shows the late ranks on this rank.
     pub late: LateView,
+    /// Requests for evidence of a hang to this rank's program.
+    pub hang: HangRequests,
 }
 
 impl Context {

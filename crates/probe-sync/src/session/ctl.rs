@@ -5,7 +5,8 @@
 //! end: rank 0 in the run's directory, and a rank that took a lost master's place in its own folder
 //! there, where [`ask`] looks first. A request is handled like all [`Requests`]. The protocol is
 //! one line in each direction: `pause`, `resume`, `phase NAME`, `phase`, `end-round` or `stop`;
-//! then, as JSON, the first round for which it holds, or the reason why it does not. At most
+//! then, as JSON, the first round for which it holds, or the reason why it does not. `hang` asks for
+//! evidence of a hang and is answered with its folder (`hang`). At most
 //! [`ASKERS_MAX`] clients are served at a time, each on its own thread and in limited time, so a
 //! client that waits for a decision holds up no other.
 //!
@@ -24,11 +25,20 @@ use probe_sync_files::{OwnFolder, continuations};
 use probe_sync_sys::{fork, private_socket, process, timer};
 use serde::{Deserialize, Serialize};
 
+use super::hang::{self, Collected, HangSource};
 use crate::Error;
 use crate::round::request::{Request, Requests, Since};
 
 /// Checks whether a request is permitted at a socket, or returns why not.
 pub(crate) type May = fn(&Request) -> Result<(), String>;
+
+/// What clients may ask at a socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    requests: Requests,
+    may: May,
+    hang: Option<HangSource>,
+}
 
 /// The socket of a running run. Dropping it removes it.
 #[derive(Debug)]
@@ -38,10 +48,12 @@ pub(crate) struct ControlSocket {
 }
 
 /// Answer to the client.
-#[derive(Debug, Serialize, Deserialize)]
-struct Told {
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Told {
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Since>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collected: Option<Collected>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -49,13 +61,8 @@ struct Told {
 impl ControlSocket {
     /// Listens in `directory`. Returns `None`, and logs a message, if that is impossible; the run
     /// continues without it.
-    pub fn open(directory: &Path, requests: Requests) -> Option<Self> {
-        Self::open_for(directory, requests, |_| Ok(()))
-    }
-
-    /// Listens like [`Self::open`]; requests that `may` refuses are not passed to the run.
-    pub fn open_for(directory: &Path, requests: Requests, may: May) -> Option<Self> {
-        match Self::try_open(directory, requests, may) {
+    pub fn open(directory: &Path, served: Served) -> Option<Self> {
+        match Self::try_open(directory, served) {
             Ok(socket) => Some(socket),
             Err(error) => {
                 tracing::warn!("probe_sync ctl cannot reach this run: {}: {error}", directory.join(NAME).display());
@@ -64,11 +71,11 @@ impl ControlSocket {
         }
     }
 
-    fn try_open(directory: &Path, requests: Requests, may: May) -> std::io::Result<Self> {
+    fn try_open(directory: &Path, served: Served) -> std::io::Result<Self> {
         let folder = OwnFolder::open(directory)?;
         let listener = private_socket::listen(&folder, NAME)?;
         let ended = Arc::new(AtomicBool::new(false));
-        let socket = Self { folder, ended: Arc::clone(&ended) };
+        let socket = Self { folder: folder.clone(), ended: Arc::clone(&ended) };
         let askers = Arc::new(AtomicUsize::new(0));
         let body = move || {
             // A launcher's handlers are for its own threads.
@@ -78,7 +85,7 @@ impl ControlSocket {
                     continue;
                 }
                 match fork::opened(|| listener.accept().map(|(stream, _)| stream)) {
-                    Ok(stream) => attend(stream, &requests, may, &askers),
+                    Ok(stream) => attend(stream, &served, &folder, &askers),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     // Without descriptors the socket stays ready.
                     Err(_) => std::thread::sleep(LOOK),
@@ -100,7 +107,7 @@ impl Drop for ControlSocket {
 
 /// Serves a client on a thread of its own, or refuses it there if there are too many; beyond a
 /// second limit its connection is closed.
-fn attend(stream: UnixStream, requests: &Requests, may: May, askers: &Arc<AtomicUsize>) {
+fn attend(stream: UnixStream, served: &Served, folder: &OwnFolder, askers: &Arc<AtomicUsize>) {
     let here = AskerCount(Arc::clone(askers));
     let before = here.0.fetch_add(1, Ordering::Relaxed);
     // Whoever asks badly or goes away is his own problem.
@@ -108,11 +115,11 @@ fn attend(stream: UnixStream, requests: &Requests, may: May, askers: &Arc<Atomic
     if ready.is_err() || before >= 2 * ASKERS_MAX {
         return;
     }
-    let requests = requests.clone();
+    let (served, folder) = (served.clone(), folder.clone());
     let body = move || {
         let _here = here;
         let _ = process::block_signals();
-        let _ = if before < ASKERS_MAX { serve(&stream, &requests, may) } else { refuse(&stream) };
+        let _ = if before < ASKERS_MAX { serve(&stream, &served, &folder) } else { refuse(&stream) };
     };
     // Without a thread the asker finds its connection closed.
     let _ = std::thread::Builder::new().name("control asker".into()).spawn(body);
@@ -128,21 +135,27 @@ impl Drop for AskerCount {
 }
 
 /// Reads one client's request and answers it.
-fn serve(stream: &UnixStream, requests: &Requests, may: May) -> std::io::Result<()> {
+fn serve(stream: &UnixStream, served: &Served, folder: &OwnFolder) -> std::io::Result<()> {
     let line = read_line(stream, ASKER_LIMIT)?;
     if !private_socket::is_heard(stream)? {
-        return answer(stream, Err(Error::Request { reason: "this run belongs to another user".into() }));
+        return answer(stream, Err("this run belongs to another user".into()));
     }
-    let asked = line.parse::<Request>().and_then(|request| may(&request).map(|()| request));
-    let asked = asked.map_err(|reason| Error::Request { reason });
-    answer(stream, asked.and_then(|request| requests.ask(request)).and_then(|ticket| ticket.wait(ANSWER_LIMIT)))
+    if line == hang::LINE {
+        let collected = served.hang.as_ref().ok_or_else(|| hang::NOT_HERE.to_owned());
+        let collected = collected.and_then(|source| source.collect(folder).map_err(|error| error.to_string()));
+        return answer(stream, collected.map(|collected| Told { collected: Some(collected), ..Told::default() }));
+    }
+    let asked = line.parse::<Request>().and_then(|request| (served.may)(&request).map(|()| request));
+    let ask = |request| served.requests.ask(request).and_then(|ticket| ticket.wait(ANSWER_LIMIT));
+    let since = asked.and_then(|request| ask(request).map_err(|error| error.to_string()));
+    answer(stream, since.map(|since| Told { since: Some(since), ..Told::default() }))
 }
 
 /// Refuses a client because there are too many. Its line is read first: closing the connection
 /// earlier would break it at the client's end before the answer is read.
 fn refuse(stream: &UnixStream) -> std::io::Result<()> {
     read_line(stream, ASKER_LIMIT)?;
-    answer(stream, Err(Error::Request { reason: format!("{ASKERS_MAX} clients are already connected; try again") }))
+    answer(stream, Err(format!("{ASKERS_MAX} clients are already connected; try again")))
 }
 
 /// Reads the other end's line, within `limit` however slowly it arrives. The connection may stay
@@ -168,11 +181,8 @@ fn read_line(stream: &UnixStream, limit: StdDuration) -> std::io::Result<String>
     String::from_utf8(line).map_err(std::io::Error::other)
 }
 
-fn answer(stream: &UnixStream, result: Result<Since, Error>) -> std::io::Result<()> {
-    let told = match result {
-        Ok(since) => Told { since: Some(since), error: None },
-        Err(error) => Told { since: None, error: Some(error.to_string()) },
-    };
+fn answer(stream: &UnixStream, result: Result<Told, String>) -> std::io::Result<()> {
+    let told = result.unwrap_or_else(|error| Told { error: Some(error), ..Told::default() });
     let mut answer = serde_json::to_vec(&told).map_err(std::io::Error::other)?;
     answer.push(b'\n');
     { stream }.write_all(&answer)
@@ -185,6 +195,13 @@ fn answer(stream: &UnixStream, result: Result<Since, Error>) -> std::io::Result<
 /// [`Error::File`] if no run listens there, [`Error::Request`] if it is refused, there is no
 /// answer, or its master is on another host.
 pub fn ask(directory: &Path, request: &Request) -> Result<Since, Error> {
+    let (_, told) = ask_line(directory, &request.to_string())?;
+    told.since.ok_or_else(no_answer)
+}
+
+/// Sends a line to the run in `directory`; returns the folder in which its master listens, and the
+/// answer.
+pub(super) fn ask_line(directory: &Path, line: &str) -> Result<(PathBuf, Told), Error> {
     let masters: Vec<PathBuf> = continuations(&directory.join("run.json"))
         .into_iter()
         .rev()
@@ -192,11 +209,11 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Since, Error> {
         .collect();
     for folder in &masters {
         if let Ok(stream) = connect(folder) {
-            return ask_at(&folder.join(NAME), &stream, request);
+            return ask_at(&folder.join(NAME), &stream, line).map(|told| (folder.clone(), told));
         }
     }
     match (connect(directory), masters.first()) {
-        (Ok(stream), _) => ask_at(&directory.join(NAME), &stream, request),
+        (Ok(stream), _) => ask_at(&directory.join(NAME), &stream, line).map(|told| (directory.to_path_buf(), told)),
         (Err(source), None) => Err(cannot_ask(&directory.join(NAME), source)),
         (Err(source), Some(last)) => Err(Error::Request {
             reason: format!(
@@ -222,20 +239,35 @@ fn cannot_ask(path: &Path, source: std::io::Error) -> Error {
     }
 }
 
-fn ask_at(path: &Path, stream: &UnixStream, request: &Request) -> Result<Since, Error> {
+fn ask_at(path: &Path, stream: &UnixStream, line: &str) -> Result<Told, Error> {
     let cannot = |source| cannot_ask(path, source);
     let limit = ANSWER_LIMIT + 2 * ASKER_LIMIT;
     // Not to the end: a process that the run has forked may keep the connection.
     let answer = stream
         .set_write_timeout(Some(limit))
-        .and_then(|()| { stream }.write_all(format!("{request}\n").as_bytes()))
+        .and_then(|()| { stream }.write_all(format!("{line}\n").as_bytes()))
         .and_then(|()| read_line(stream, limit))
         .map_err(cannot)?;
-    let told: Told = serde_json::from_str(&answer)
-        .map_err(|_| Error::Request { reason: "the run ended without answering".into() })?;
-    match told {
-        Told { since: Some(since), .. } => Ok(since),
-        Told { error, .. } => Err(Error::Request { reason: error.unwrap_or_default() }),
+    let told: Told = serde_json::from_str(&answer).map_err(|_| no_answer())?;
+    match told.error {
+        Some(reason) => Err(Error::Request { reason }),
+        None => Ok(told),
+    }
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::Request { reason: "the run ended without answering".into() }
+}
+
+impl Served {
+    /// Passes all requests to the run.
+    pub fn new(requests: Requests, hang: HangSource) -> Self {
+        Self { requests, may: |_| Ok(()), hang: Some(hang) }
+    }
+
+    /// Passes the requests to the run that `may` permits.
+    pub fn restricted(requests: Requests, may: May) -> Self {
+        Self { requests, may, hang: None }
     }
 }
 
@@ -256,13 +288,17 @@ const LINE_MAX: usize = 4096;
 mod tests {
     use super::*;
 
+    fn served(requests: &Requests) -> Served {
+        Served::restricted(requests.clone(), |_| Ok(()))
+    }
+
     #[test]
     fn a_run_with_a_long_name_is_reached_and_silent_or_foreign_askers_do_not_stop_it() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let long = directory.path().join("x".repeat(200));
         std::fs::create_dir(&long).expect("a directory");
         let requests = Requests::default();
-        let socket = ControlSocket::open(&long, requests.clone()).expect("it listens");
+        let socket = ControlSocket::open(&long, served(&requests)).expect("it listens");
         let silent = connect(&long).expect("it listens");
         let mut foreign = connect(&long).expect("it listens");
         foreign.write_all(&[0xff; 5000]).expect("there is room");
@@ -274,7 +310,7 @@ mod tests {
         let second = long.join("rank1-from-round17");
         std::fs::create_dir(&second).expect("a directory");
         std::fs::write(second.join("run.json"), "{}").expect("writable");
-        let socket = ControlSocket::open(&second, requests.clone()).expect("it listens");
+        let socket = ControlSocket::open(&second, served(&requests)).expect("it listens");
         assert_eq!(ask(&long, &Request::Pause).expect_err("it is closed").to_string(), "this run is deaf");
         drop(socket);
         let error = ask(&long, &Request::Pause).expect_err("both are gone").to_string();
@@ -292,7 +328,7 @@ mod tests {
         let run = std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("somebody asks");
             read_line(&stream, ASKER_LIMIT).expect("a line");
-            answer(&stream, Err(Error::Request { reason: "not now".into() })).expect("it listens");
+            answer(&stream, Err("not now".into())).expect("it listens");
             // As a child does that was forked meanwhile.
             kept.send(stream).expect("the test waits for it");
         });
@@ -306,7 +342,7 @@ mod tests {
     fn several_ask_at_once_and_one_too_many_is_told_so() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let requests = Requests::default();
-        let _socket = ControlSocket::open(directory.path(), requests.clone()).expect("it listens");
+        let _socket = ControlSocket::open(directory.path(), served(&requests)).expect("it listens");
         let path = directory.path().to_path_buf();
         let asking: Vec<_> = (0..ASKERS_MAX)
             .map(|_| {

@@ -11,7 +11,8 @@ use probe_sync_lines::Round;
 use probe_sync_time::{NodeId, RunId};
 
 use super::context::{Context, Started};
-use super::ctl::ControlSocket;
+use super::ctl::{ControlSocket, Served};
+use super::hang::HangSource;
 use super::reconnect::Returning;
 use super::recording::{self, Recorded};
 use super::start::{self, Begun};
@@ -20,7 +21,6 @@ use crate::measure::virtual_clocks::clock_of;
 use crate::pace::Policy;
 use crate::report::RunReport;
 use crate::round::Rounds;
-use crate::round::request::Requests;
 use crate::store::{MarkedProcess, forget_successors};
 use crate::{Config, Error};
 
@@ -73,7 +73,7 @@ pub struct Driver<'c> {
     control: Option<ControlSocket>,
     /// What a rank that takes over from a lost master answers to from then on; `None` if it does
     /// already.
-    requests: Option<Requests>,
+    served: Option<Served>,
     /// How this rank returns when its connection breaks; `None` if it does not.
     returning: Option<Returning>,
     /// This rank's recording of itself, until the run ends.
@@ -139,14 +139,16 @@ impl<'c> Driver<'c> {
         };
         let recording = recording::start(&joined.config, recorded)?;
         let listens = leads && joined.config.rounds.has_master();
-        let control = listens.then(|| ControlSocket::open(&joined.config.out, context.requests.clone())).flatten();
+        let hang = HangSource::new(context.hang.clone(), joined.plan.hostnames.clone());
+        let served = Served::new(context.requests.clone(), hang);
+        let control = listens.then(|| ControlSocket::open(&joined.config.out, served.clone())).flatten();
         Ok(Self {
             joined,
             rounds,
             rank,
             failed: false,
             control,
-            requests: Some(context.requests.clone()),
+            served: Some(served),
             returning,
             _recording: recording,
         })
@@ -168,9 +170,9 @@ impl<'c> Driver<'c> {
                 Ok(true) => {
                     if self.joined.config.rounds.has_master()
                         && let Some(folder) = self.rounds.taken_over_in()
-                        && let Some(requests) = self.requests.take()
+                        && let Some(served) = self.served.take()
                     {
-                        self.control = ControlSocket::open(folder, requests);
+                        self.control = ControlSocket::open(folder, served);
                     }
                     return Ok(self.rounds.last());
                 }

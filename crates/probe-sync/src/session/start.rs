@@ -109,7 +109,7 @@ pub(super) fn start<'c>(
 
 /// Returns this rank's part in the detection of late ranks.
 fn side(joined: &Arc<Joined>, rank: usize, context: &Context, keeper: Option<&Keeper>) -> Arc<Side> {
-    Side::new(Turn::new(joined, rank, &context.arrivals, &context.late), keeper.map(Keeper::folder))
+    Side::new(Turn::new(joined, rank, &context.arrivals, &context.late, &context.hang), keeper.map(Keeper::folder))
 }
 
 /// Returns how long the handshake may take: rank 0 may still be meeting other ranks when this one

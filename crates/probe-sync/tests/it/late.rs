@@ -5,6 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use probe_sync::collective::{Meeting, UniqueId};
@@ -106,6 +108,21 @@ fn rank() {
     }
     let mut barrier = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the parent");
     barrier.set_nodelay(true).expect("loopback");
+    // One program answers what it is asked while it hangs, one seems to and does not.
+    let session = Arc::new(session);
+    if rank < 2 {
+        assert_eq!(session.hang_requested(), None);
+    }
+    let (asked, done) = (Arc::clone(&session), Arc::new(AtomicBool::new(false)));
+    let ended = Arc::clone(&done);
+    let answering = std::thread::spawn(move || {
+        while rank == 1 && !ended.load(Ordering::Relaxed) {
+            if let Some(number) = asked.hang_requested() {
+                asked.answer_hang(number, &[("rank_1.stack", b"where it is")], LONG).expect("rank 0 takes it");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
     let mut kind = [USUAL];
     for step in 0.. {
         std::thread::sleep(Duration::from_millis(20));
@@ -125,7 +142,9 @@ fn rank() {
             break;
         }
     }
-    session.stop().expect("in order");
+    done.store(true, Ordering::Relaxed);
+    answering.join().expect("no panic");
+    Arc::into_inner(session).expect("the thread has ended").stop().expect("in order");
 }
 
 fn session(rank: usize, out: &Path) -> Session {
@@ -168,6 +187,25 @@ fn waits(lines: &[LateRecord], event: LateEvent) -> Vec<WaitLine> {
     lines.iter().filter_map(of).collect()
 }
 
+/// Asks all ranks while rank 3 is stopped, and rank 0's program does not answer.
+fn check_evidence(out: &Path) {
+    let folder = probe_sync::collect_hang_evidence(out).expect("it listens");
+    assert_eq!(folder, out.join("hang/1"));
+    assert_eq!(std::fs::read(folder.join("rank_1.stack")).expect("it is there"), b"where it is");
+    let arrivals = std::fs::read_to_string(folder.join("arrivals.json")).expect("it is there");
+    let answers = ["session_only", "complete", "complete", "none"];
+    for (rank, answer) in answers.iter().enumerate() {
+        let (own, told) = (format!("\"rank\":{rank},"), format!("\"answer\":\"{answer}\""));
+        assert!(arrivals.split('{').any(|part| part.contains(&own) && part.contains(&told)), "{arrivals}");
+    }
+    let mut job = probe_sync_hang::Job::new();
+    job.add_counts(&probe_sync_hang::Counts::read(arrivals.as_bytes()).expect("well-formed"));
+    let verdict = job.judge(&probe_sync_hang::Clocks::default());
+    println!("{}", verdict.text());
+    assert_eq!(verdict.causes.iter().flat_map(|cause| cause.ranks.clone()).collect::<Vec<_>>(), [3], "{verdict:?}");
+    assert!(verdict.is_decided());
+}
+
 /// Some 20 s: members are known after 3 s, a rank must be late long enough to be certain, and a
 /// wait is reported after 2 s.
 #[test]
@@ -205,6 +243,7 @@ fn one_that_is_late_in_every_third_step_is_named_and_one_that_is_stopped_is_wait
     let wait = &waits(&job.lines(), LateEvent::Begun)[0];
     println!("waited for after {:.1?}: {wait}", since.elapsed());
     assert_eq!(wait.missing.iter().map(|missing| missing.rank).collect::<Vec<_>>(), [3]);
+    check_evidence(&job.out);
     rustix::process::kill_process(stopped, rustix::process::Signal::CONT).expect("our own");
     job.steps(USUAL, LONG, |lines| !waits(lines, LateEvent::Ended).is_empty());
     let lines = job.lines();
