@@ -4,6 +4,7 @@
 //! thread in the order in which they ended ([`Recording::visit`]), with one piece in memory at a
 //! time. Files are untrusted: every number is checked before it is used.
 
+mod collectives;
 mod decode;
 mod definitions;
 mod device;
@@ -28,6 +29,7 @@ use crate::session::Facts;
 
 pub use crate::session::modules::Module;
 pub use crate::value::ArgumentValue;
+pub use collectives::CollectiveScope;
 pub use decode::{Arguments, Event, What};
 pub use definitions::SiteFacts;
 pub use device::{Device, Track};
