@@ -3,7 +3,7 @@
 //! Flow: a run's directory (`run`) or a simulation ([`Simulated`]) gives rounds (`rounds`), which
 //! `series` reads twice: once for trends and extremes, once for columns, thinned by `thin` where
 //! the run is long; `edges` makes the map of who probed whom; `traces` adds what alignment moved
-//! and who was late. All of it is a
+//! and who was late; `hang` shows who stopped a hung job. All of it is a
 //! [`Page`]: `verdict` puts it into words, `data` is what charts draw, and `html` prints both by a
 //! template, with styles and scripts inside.
 //!
@@ -19,6 +19,7 @@ mod at_end;
 mod data;
 mod edges;
 mod error;
+mod hang;
 mod html;
 mod limit;
 mod number;
@@ -35,6 +36,7 @@ mod verdict;
 
 pub use at_end::{REPORT_PAGE, write_at_end};
 pub use error::Error;
+pub use hang::Hang;
 pub use limit::Limit;
 pub use page::Page;
 pub use quantity::{signed, unsigned};

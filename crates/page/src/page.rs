@@ -4,6 +4,7 @@ use probe_sync::report::NodeRow;
 use probe_sync_lines::Fault;
 
 use crate::data::{Data, Mark, Series};
+use crate::hang::Hang;
 use crate::number::Number;
 use crate::series::{NODES_SHOWN, Survey, Times};
 use crate::table::Table;
@@ -31,6 +32,8 @@ pub struct Page {
     pub(crate) data: Data,
     /// Results from the traces.
     pub(crate) traces: Option<Traces>,
+    /// Who stopped the job, if it hung.
+    pub(crate) hang: Option<Hang>,
 }
 
 impl Page {
@@ -50,6 +53,13 @@ impl Page {
         self.notes.extend(traces.notes.iter().cloned());
         self.data.traces = Some(traces.data.clone());
         self.traces = Some(traces);
+    }
+
+    /// Adds who stopped the job.
+    pub fn add_hang(&mut self, hang: Hang) {
+        self.verdict.splice(0..0, hang.verdict.iter().cloned());
+        self.notes.extend(hang.notes.iter().cloned());
+        self.hang = Some(hang);
     }
 
     /// Notes which rounds could not be read, and how they are thinned.

@@ -113,6 +113,7 @@ impl Simulated {
                 traces: None,
             },
             traces: None,
+            hang: None,
         };
         page.note_reading(&survey);
         Ok(page)

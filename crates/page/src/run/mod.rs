@@ -68,6 +68,7 @@ pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
         tables: documents.tables(),
         data,
         traces: None,
+        hang: None,
     };
     if stated > rounds {
         page.notes.push(format!("The run's files contain {rounds} of its {stated} rounds; charts show only these."));
