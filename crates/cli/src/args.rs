@@ -220,6 +220,10 @@ pub struct ReportArgs {
     /// Print the summary as JSON, with a schema number (docs/schemas)
     #[arg(long)]
     pub json: bool,
+    /// Flight Recorder dumps of the job, or folders of them: adds who stopped it to the page
+    /// [default: what hang --live has collected last]
+    #[arg(long, num_args = 1.., value_name = "DUMP")]
+    pub hang: Vec<PathBuf>,
     /// Traces of the job: adds clock corrections, broken collectives and stragglers to the page
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,

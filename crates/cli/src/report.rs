@@ -2,7 +2,7 @@
 //!
 //! With traces, the page includes the analysis of the crate `analysis`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use probe_sync_alignment::nodes::NodeList;
 use probe_sync_alignment::{Calibrated, ClockSource, Request, StepNames, check};
@@ -29,6 +29,11 @@ pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
     let mut page = page_of_run(&arguments.run_dir, Limit::None)?;
     if !arguments.traces.is_empty() {
         add_traces(&mut page, arguments, &output)?;
+    }
+    let evidence = crate::hang::latest_evidence(&arguments.run_dir).filter(|_| arguments.hang.is_empty());
+    let dumps: Vec<PathBuf> = arguments.hang.iter().cloned().chain(evidence).collect();
+    if !dumps.is_empty() {
+        page.add_hang(crate::hang::section(&dumps, &arguments.run_dir)?);
     }
     let html = page.html()?;
     if is_standard_output(&output) {

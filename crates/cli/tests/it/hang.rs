@@ -82,6 +82,67 @@ fn the_stack_of_a_guilty_rank_is_shown() {
 }
 
 #[test]
+fn a_recording_serves_where_there_is_no_dump() {
+    use probe_sync_record::{Reach, Recorder, collective, scope};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    // Rank 1 loads data and does not come to the second barrier.
+    let record = |rank: u32| {
+        let session = Recorder::builder().rank(rank).reach(Reach::Thread).start().expect("a session");
+        drop(collective!(Barrier, group = "world", ranks = "[0,1]", sequence = 1));
+        let open = (rank == 0).then(|| collective!(Barrier, group = "world", ranks = "[0,1]", sequence = 2));
+        let loading = (rank == 1).then(|| scope!("load data"));
+        let path = folder.path().join(format!("process_{rank}.rec"));
+        session.snapshot().expect("a copy").save(&path).expect("writable");
+        drop((open, loading));
+    };
+    for rank in [0, 1] {
+        std::thread::scope(|scope| scope.spawn(|| record(rank)).join().expect("no panic"));
+    }
+    let told = output(probe_sync(&["hang", text(folder.path())]));
+    let lines = String::from_utf8(told.stdout.clone()).expect("text");
+    assert!(told.status.success(), "{}", complaint(&told));
+    assert!(lines.contains("rank 1") && lines.contains("it never enqueued barrier #2 of world"), "{lines}");
+    assert!(lines.contains("stack        rank 1: in load data\n"), "{lines}");
+}
+
+#[test]
+fn ras_serves_where_there_are_no_dumps_and_otherwise_says_why_one_is_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place =
+        |rank: u32| format!(r#""rank": {rank}, "host": "10.0.0.{rank}", "pid": 7, "cuda_dev": 0, "nvml_dev": 0"#);
+    let ranks: Vec<String> =
+        [0, 1].map(|rank| format!(r#"{{{}, "collective_counts": {{"AllReduce": 5}}}}"#, place(rank))).to_vec();
+    let missing = format!(r#"{{{}, "status": {{"unresponsive": true, "considered_dead": false}}}}"#, place(2));
+    let (ranks, empty) = (ranks.join(","), "[]");
+    let write = |missing: &str| {
+        let size = if missing.is_empty() { 2 } else { 3 };
+        let communicator =
+            format!(r#"{{"hash": "0xa", "size": {size}, "ranks": [{ranks}], "missing_ranks": [{missing}]}}"#);
+        fs::write(folder.path().join("ras.json"), format!(r#"{{"communicators": [{communicator}]}}"#))
+            .expect("writable");
+    };
+    write(&missing);
+    let told = output(probe_sync(&["hang", text(folder.path())]));
+    let lines = String::from_utf8(told.stdout.clone()).expect("text");
+    assert!(told.status.success() && lines.contains("probably rank 2: "), "{lines}{}", complaint(&told));
+    assert!(lines.contains("NCCL gets no response from it"), "{lines}");
+    // The dumps of the others say what they wait for.
+    let entry = r#"{"record_id": 1, "process_group": ["0", "world"], "collective_seq_id": 9, "profiling_name": "nccl:all_gather", "state": "scheduled"}"#;
+    for rank in [0, 1] {
+        let groups = r#"{"0": {"desc": "world", "ranks": "[0, 1, 2]"}}"#;
+        let dump = format!(r#"{{"version": "2.10", "pg_config": {groups}, "entries": [{entry}]}}"#);
+        fs::write(folder.path().join(format!("rank_{rank}")), dump).expect("writable");
+    }
+    let told = output(probe_sync(&["hang", text(folder.path())]));
+    let lines = String::from_utf8(told.stdout).expect("text");
+    assert!(lines.contains("all_gather #9 of world") && lines.contains("NCCL gets no response from it"), "{lines}");
+    fs::write(folder.path().join("ras.json"), empty).expect("writable");
+    let told = output(probe_sync(&["hang", text(folder.path())]));
+    assert!(complaint(&told).contains("ras.json"), "{}", complaint(&told));
+}
+
+#[test]
 fn what_is_not_a_dump_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |name: &str, bytes: &[u8], expected: &str| {

@@ -1,4 +1,4 @@
-//! `hang`: which ranks stopped a job, from the Flight Recorder dumps that it left.
+//! The files that show where the ranks of a job are, by rank, and what is in them.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -7,80 +7,46 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
-use clap::Args;
-use probe_sync_alignment::clocks::RunDirectory;
 use probe_sync_files::open_regular;
-use probe_sync_hang::{Clocks, Dump, DumpError, Job, Stack, Verdict};
+use probe_sync_hang::{Counts, Dump, DumpError, Job, Stack};
 
-use crate::output::{self, Usage};
-use crate::status::Unjudged;
+use super::recordings;
+use crate::output::Usage;
 
-/// Flags of `hang`.
-#[derive(Args, Debug)]
-pub struct HangArgs {
-    /// Dumps, one per rank, or folders of dumps; each file's name ends with its rank, such as
-    /// trace_12 or rank12.json. Stacks of the ranks in a folder (rank_12.stack, rank12.txt) are
-    /// shown with the verdict
-    #[arg(required = true, value_name = "DUMP")]
-    dumps: Vec<PathBuf>,
-    /// Directory of the run that measured the job's clocks, used to compare times of ranks on
-    /// different hosts
-    #[arg(long, value_name = "DIR", conflicts_with = "clock_error")]
-    run_dir: Option<PathBuf>,
-    /// Largest difference between the hosts' clocks, if no run measured it; trusted as given
-    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
-    clock_error: Option<probe_sync_time::Duration>,
-    /// Print the verdict as one JSON document
-    #[arg(long)]
-    json: bool,
-}
-
-/// Reads the dumps and prints the verdict.
-///
-/// # Errors
-/// Names a file that cannot be read; [`Unjudged`] if no cause can be named.
-pub fn run(arguments: &HangArgs) -> anyhow::Result<()> {
-    let files = Files::list(&arguments.dumps)?;
-    let (job, mut notes) = read(&files.dumps)?;
-    let stacks = files.read_stacks(&mut notes);
-    let verdict = job.judge(&clocks(arguments, &job)?).with_stacks(&stacks);
-    match arguments.json {
-        true => output::json(&verdict)?,
-        false => tell(&verdict, &notes)?,
-    }
-    match verdict.is_decided() {
-        true => Ok(()),
-        false => Err(Unjudged("the dumps do not show which rank stopped the job".to_owned()).into()),
-    }
-}
-
-fn tell(verdict: &Verdict, notes: &[String]) -> anyhow::Result<()> {
-    output::tell(&verdict.text())?;
-    for note in notes.iter().take(NOTES_SHOWN) {
-        output::tell(&format!("note         {note}\n"))?;
-    }
-    if notes.len() > NOTES_SHOWN {
-        output::tell(&format!("note         and {} more files left out\n", notes.len() - NOTES_SHOWN))?;
-    }
-    Ok(())
+/// What the files say.
+pub struct Evidence {
+    pub job: Job,
+    pub stacks: BTreeMap<u32, Stack>,
+    /// Files that were left out, and why.
+    pub notes: Vec<String>,
 }
 
 /// The files that were given, each with its rank.
 #[derive(Default)]
-struct Files {
+pub struct Files {
     dumps: BTreeMap<u32, PathBuf>,
     stacks: BTreeMap<u32, PathBuf>,
+    /// Files with counts of all ranks.
+    counts: Vec<PathBuf>,
+    /// Recordings of the event recorder.
+    recordings: Vec<PathBuf>,
 }
 
 impl Files {
     /// Lists the files, and those of folders whose names end with a rank.
-    fn list(given: &[PathBuf]) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// Names a file that cannot belong to a rank, and two that belong to one.
+    pub fn list(given: &[PathBuf]) -> anyhow::Result<Self> {
         let mut files = Self::default();
         for path in given {
             if !path.is_dir() {
                 if !files.add(path)? {
-                    let problem = "the file name does not end with a rank, as in trace_12";
-                    return Err(anyhow::anyhow!("{}: {problem}", path.display()).context(Usage));
+                    if path.extension().is_none_or(|extension| extension != "json") {
+                        let problem = "the file name does not end with a rank, as in trace_12";
+                        return Err(anyhow::anyhow!("{}: {problem}", path.display()).context(Usage));
+                    }
+                    files.counts.push(path.clone());
                 }
                 continue;
             }
@@ -92,7 +58,8 @@ impl Files {
                 }
             }
         }
-        anyhow::ensure!(!files.dumps.is_empty(), "no file name ends with a rank, as in trace_12");
+        let has_any = !files.dumps.is_empty() || !files.counts.is_empty() || !files.recordings.is_empty();
+        anyhow::ensure!(has_any, "no file name ends with a rank, as in trace_12");
         Ok(files)
     }
 
@@ -100,6 +67,14 @@ impl Files {
     fn add(&mut self, path: &Path) -> anyhow::Result<bool> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stack = STACKS.iter().find_map(|ending| name.strip_suffix(ending));
+        if name == "arrivals.json" || name.ends_with("ras.json") {
+            self.counts.push(path.to_owned());
+            return Ok(true);
+        }
+        if name.ends_with(".rec") {
+            self.recordings.push(path.to_owned());
+            return Ok(true);
+        }
         let Some(rank) = rank_of(stack.unwrap_or(name)) else { return Ok(false) };
         let files = if stack.is_some() { &mut self.stacks } else { &mut self.dumps };
         match files.insert(rank, path.to_owned()) {
@@ -111,6 +86,47 @@ impl Files {
             )
             .context(Usage)),
         }
+    }
+
+    /// Reads the dumps on all processors, the recordings of ranks without a dump, the stacks and
+    /// the counts.
+    ///
+    /// A file that is not a dump is skipped: its rank counts as one without a dump.
+    ///
+    /// # Errors
+    /// Names a file with counts that cannot be read, and an unusable dump if all are unusable.
+    pub fn read(&self) -> anyhow::Result<Evidence> {
+        let (mut job, mut notes) = read(&self.dumps);
+        let mut usable = self.dumps.len() - notes.len();
+        let mut stacks = self.read_stacks(&mut notes);
+        for path in &self.recordings {
+            let found = recordings::read(path).and_then(|found| {
+                let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+                let rank =
+                    found.rank.or_else(|| rank_of(name)).context("it states no rank, and neither does its name")?;
+                if !job.has(rank) {
+                    job.add(rank, &found.dump)?;
+                    usable += 1;
+                }
+                Ok((rank, found.stack))
+            });
+            match found {
+                Ok((rank, Some(stack))) => drop(stacks.entry(rank).or_insert(stack)),
+                Ok((_, None)) => {}
+                Err(error) => notes.push(format!("{}: {error:#}", path.display())),
+            }
+        }
+        anyhow::ensure!(
+            usable > 0 || !self.counts.is_empty(),
+            "none of the files is a usable dump; {}",
+            notes.first().map_or("", String::as_str)
+        );
+        for path in &self.counts {
+            let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let counts = Counts::read(&bytes).with_context(|| format!("cannot use {}", path.display()))?;
+            job.add_counts(&counts);
+        }
+        Ok(Evidence { job, stacks, notes })
     }
 
     /// Reads the stacks. A file without a stack is left out with a note.
@@ -136,10 +152,7 @@ fn rank_of(name: &str) -> Option<u32> {
     stem[stem.len() - digits..].parse().ok()
 }
 
-/// Reads all dumps, on all processors.
-///
-/// A file that is not a dump is skipped: its rank counts as one without a dump.
-fn read(files: &BTreeMap<u32, PathBuf>) -> anyhow::Result<(Job, Vec<String>)> {
+fn read(files: &BTreeMap<u32, PathBuf>) -> (Job, Vec<String>) {
     let list: Vec<(&u32, &PathBuf)> = files.iter().collect();
     let (next, state) = (AtomicUsize::new(0), Mutex::new((Job::new(), BTreeMap::new())));
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(list.len());
@@ -159,11 +172,7 @@ fn read(files: &BTreeMap<u32, PathBuf>) -> anyhow::Result<(Job, Vec<String>)> {
         }
     });
     let (job, problems) = state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if problems.len() == list.len() {
-        let first = problems.values().next().map_or("", String::as_str);
-        anyhow::bail!("none of the files is a usable dump; {first}");
-    }
-    Ok((job, problems.into_values().collect()))
+    (job, problems.into_values().collect())
 }
 
 fn read_one(path: &Path) -> Result<Dump, String> {
@@ -174,39 +183,6 @@ fn read_one(path: &Path) -> Result<Dump, String> {
     })
 }
 
-/// Takes the uncertainty of the ranks' clocks from a run or from the user.
-fn clocks(arguments: &HangArgs, job: &Job) -> anyhow::Result<Clocks> {
-    let mut clocks = Clocks::default();
-    if let Some(error) = arguments.clock_error {
-        clocks.assume(error.as_ns());
-    }
-    let Some(folder) = &arguments.run_dir else { return Ok(clocks) };
-    let run = RunDirectory::open(folder)?;
-    let offsets = run.offsets(run.survey.everything())?;
-    let nodes: BTreeMap<u32, u32> = match run.survey.ranks.is_empty() {
-        true => run.survey.nodes().chain([run.survey.reference]).map(|node| (node, node)).collect(),
-        false => run.survey.ranks.iter().map(|record| (record.rank, record.node_id.0)).collect(),
-    };
-    for record in &run.survey.ranks {
-        clocks.set_host(record.rank, &record.hostname);
-    }
-    for (rank, at_ns) in job.last_enqueues() {
-        let Some(node) = nodes.get(&rank) else { continue };
-        let map = offsets.map(*node)?;
-        let at_ps = i128::from(at_ns) * 1000;
-        let (offset_ps, sigma_ns) = map.map_or((0, 0.0), |found| {
-            let mapped = found.map.map(at_ps);
-            (at_ps - mapped.time_ps, mapped.sigma_ns)
-        });
-        clocks.set(rank, (offset_ps / 1000) as i64, (SIGMAS * sigma_ns).ceil() as i64);
-    }
-    Ok(clocks)
-}
-
-/// A time difference of more than this many standard deviations is considered real.
-const SIGMAS: f64 = 5.0;
-
-const NOTES_SHOWN: usize = 3;
 /// Endings of files that contain stacks.
 const STACKS: [&str; 2] = [".stack", ".txt"];
 /// Longest text of a stack that is read.
