@@ -233,6 +233,30 @@ impl Session {
         serde_json::to_string(&(late, waiting)).map_err(|error| Failure::config(error.to_string()).into())
     }
 
+    /// Returns the number of a request for evidence of a hang that was not answered; None as well
+    /// after the session's end.
+    fn hang_requested(&self) -> PyResult<Option<u64>> {
+        match self.borrow::<()>(&|_| None) {
+            Ok(Borrowed::Handle(handle)) => Ok(handle.hang_requested()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Answers such a request with files of these names and contents.
+    fn answer_hang(&self, py: Python<'_>, number: u64, files: Vec<(String, Vec<u8>)>, timeout: f64) -> PyResult<()> {
+        let until = Until::new(Some(timeout))?;
+        let handle = match self.borrow::<()>(&|_| None)? {
+            Borrowed::Handle(handle) => handle,
+            _ => return Err(Failure::ended(ENDED).into()),
+        };
+        let answer = move || {
+            let files: Vec<(&str, &[u8])> =
+                files.iter().map(|(name, content)| (name.as_str(), content.as_slice())).collect();
+            handle.answer_hang(number, &files, until.left())
+        };
+        py.detach(answer).map_err(|error| Failure::of_session(&error, true).into())
+    }
+
     /// Creates a file of marks of this process, once the ranks have met.
     fn marks(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Marks> {
         let attempt = |handle: &OwnSession, slice| handle.marks(slice);

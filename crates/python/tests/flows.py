@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import probe_sync
@@ -249,14 +250,22 @@ class Torch(Mended):
 
     def run_job(self, folder, job, settings, **environment):
         """What torchrun and the ranks tell."""
+        started = self.start_job(folder, job, settings, **environment)
+        try:
+            stdout, stderr = started.communicate(timeout=LIMIT_S)
+        finally:
+            started.kill()
+        return subprocess.CompletedProcess(started.args, started.returncode, stdout, stderr)
+
+    def start_job(self, folder, job, settings, **environment):
         job = f'exec "$0" {job} {folder} "$@"'
         command = [self.python, "-m", "torch.distributed.run", "--nproc-per-node", RANKS, "--master-port", free_port()]
-        return subprocess.run(
+        return subprocess.Popen(
             [str(part) for part in [*command, "--no-python", "sh", "-c", job, self.python, *settings]],
             env={**clean(), "PYTHONPATH": PACKAGE, **environment},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=LIMIT_S,
         )
 
     def test_watch_names_the_rank_that_is_late_while_the_job_runs(self):
@@ -316,6 +325,35 @@ class Torch(Mended):
         found = json.loads(run(CLI, "hang", "--json", dumps))
         self.assertEqual([(cause["ranks"], cause["certainty"]) for cause in found["causes"]], [([2], "certain")])
         self.assertEqual([(stack["rank"], stack["frames"][0].partition(" ")[0]) for stack in found["stacks"]], [(2, "stuck")])
+
+    def test_a_job_is_asked_while_it_hangs(self):
+        """Rank 2 is in an endless loop, and then has its interpreter locked, as a C extension might; some 20 s each."""
+        for fault, why in (("loop", "never enqueued"), ("locked", "its session answered, but its program did not")):
+            with self.subTest(fault):
+                folder = self.folder / fault
+                folder.mkdir()
+                job = self.start_job(folder, HERE / "torch_hang.py", ["ask", fault])
+                try:
+                    late = folder / "out" / "late.jsonl"
+                    deadline = time.monotonic() + LIMIT_S
+                    while not (late.exists() and '"waiting"' in late.read_text()) and time.monotonic() < deadline:
+                        time.sleep(0.2)
+                    told = run(CLI, "hang", "--live", folder / "out")
+                    self.assertRegex(told, rf"(?m)^cause +(probably )?rank 2\b.*{why}")
+                    evidence = folder / "out" / "hang" / "1"
+                    answered = {0, 1, 3} if fault == "locked" else {0, 1, 2, 3}
+                    names = {f"rank_{rank}{kind}" for rank in answered for kind in ("", ".stack")}
+                    self.assertEqual({path.name for path in evidence.iterdir()}, {*names, "arrivals.json", "verdict.json"})
+                    found = json.loads((evidence / "verdict.json").read_text())
+                    self.assertEqual([cause["ranks"] for cause in found["causes"]], [[2]])
+                    if fault == "loop":
+                        self.assertIn("stack        rank 2: in stuck (torch_hang.py:", told)
+                    page = run(CLI, "report", folder / "out", "-o", "-")
+                    self.assertIn("Who waits for whom", page)
+                    print(told)
+                finally:
+                    (folder / "end").touch()
+                    job.communicate(timeout=LIMIT_S)
 
     def test_the_example_is_mended(self):
         for model, largest_ns, folder in (("constant", 100, "traces"), ("sinusoid", 300, "rank$RANK")):

@@ -1,5 +1,9 @@
-"""A rank of a job in which rank 2 never comes to an all-reduce: `torch_hang.py FOLDER [hookless]`, as torch_late.py. Run by torchrun; ends itself after the dumps."""
+"""A rank of a job in which rank 2 never comes to an all-reduce: `torch_hang.py FOLDER [hookless] [ask loop|locked]`, as torch_late.py. Run by torchrun.
 
+It ends itself after the dumps; with "ask" it writes none by itself, and ends when FOLDER/end is there.
+"""
+
+import ctypes
 import os
 import pathlib
 import sys
@@ -12,6 +16,10 @@ import torch.distributed as dist
 
 
 def stuck():
+    if "locked" in sys.argv:
+        # PyDLL keeps the lock of the interpreter.
+        ctypes.PyDLL(None).sleep(20)
+        os._exit(0)
     while True:
         pass
 
@@ -20,17 +28,23 @@ def main(folder):
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
 
+    def is_over():
+        if "ask" in sys.argv:
+            return (folder / "end").exists()
+        return len(list((folder / "dumps").glob("rank_*"))) >= 2 * size
+
     def end():
         # torch's own watchdog would end the job only after half an hour.
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and len(list((folder / "dumps").glob("rank_*"))) < 2 * size:
+        while time.monotonic() < deadline and not is_over():
             time.sleep(0.2)
         time.sleep(1)
         os._exit(0)
 
     threading.Thread(target=end, daemon=True).start()
     settings = {"window": "1s", "inject_skew": 7, "skew_offset": "50ms", "tracer_clock": "none", "out": folder / "out"}
-    watch = probe_sync.torch.watch(on_hang=folder / "dumps", hang_after=3, **settings)
+    dumps = {} if "ask" in sys.argv else {"on_hang": folder / "dumps", "hang_after": 3}
+    watch = probe_sync.torch.watch(**dumps, **settings)
     watch.session.wait_until_bound(1_000_000, timeout=60)
     values = torch.ones(1000)
     for step in range(400):

@@ -50,11 +50,19 @@ class Dumper:
 
     def _write(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        stacks = _stacks()
-        _recorder.write_whole(self._stack, lambda path: pathlib.Path(path).write_text(stacks, encoding="utf-8"))
-        record = _flight_record()
-        if record is not None:
-            _recorder.write_whole(self._dump, lambda path: pathlib.Path(path).write_bytes(record))
+        for name, content in evidence(self._rank):
+            _write(self._folder / name, content)
+
+
+def evidence(rank: int) -> list[tuple[str, bytes]]:
+    """Returns the files of a rank as `probe_sync hang` reads them: the stacks of its threads and its Flight Recorder dump, if this torch has one."""
+    record = _flight_record()
+    dumps = [] if record is None else [(f"rank_{rank}", record)]
+    return [(f"rank_{rank}.stack", _stacks().encode()), *dumps]
+
+
+def _write(path: pathlib.Path, content: bytes) -> None:
+    _recorder.write_whole(path, lambda private: pathlib.Path(private).write_bytes(content))
 
 
 def _flight_record() -> bytes | None:

@@ -85,6 +85,12 @@ class Session:
         """Records arrivals at times of the system clock, `lost` others that are not known, and that arrivals are complete only until `until_ns`."""
         self._native.report_arrivals(arrivals, until_ns, lost)
 
+    def _answer_hang(self, files: Callable[[], list[tuple[str, bytes]]]) -> None:
+        """Answers `probe_sync hang --live` if it asks; the first call tells rank 0 that this program answers."""
+        number = self._native.hang_requested()
+        if number is not None:
+            self._native.answer_hang(number, files(), _ANSWER_S)
+
     def late(self) -> LateStanding:
         """Returns the late ranks, and the ranks that others wait for, on every rank. The state is current at rank 0; elsewhere it is as old as the last change or five seconds."""
         return lateness.standing(self._native)
@@ -315,6 +321,8 @@ def _after_fork() -> None:
 
 
 _FAREWELL_S = 1.0
+# Longest time in which files of evidence reach rank 0.
+_ANSWER_S = 5.0
 
 _lock = threading.Lock()
 # Held here, so that a session whose owner has let go of it measures on.

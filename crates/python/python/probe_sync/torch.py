@@ -165,9 +165,10 @@ class Watch:
         is_own: bool,
         on_late: Callable[[LateStanding], object] | None,
         hang: _hang.Dumper | None,
+        evidence: Callable[[], list[tuple[str, bytes]]],
     ) -> None:
         self.session = session
-        self._hang = hang
+        self._hang, self._evidence = hang, evidence
         self._source, self._is_own, self._on_late = source, is_own, on_late
         self._known: set[Any] = set()
         self._has_failed = False
@@ -202,6 +203,7 @@ class Watch:
                 self._has_failed = True
 
     def _look(self) -> None:
+        self.session._answer_hang(self._evidence)
         self._source.look()
         if self._on_late is None and self._hang is None:
             return
@@ -259,7 +261,8 @@ def watch(
         source = _collectives.Hooks(session.arrive, lambda: list(world.pg_map))
     else:
         source = _flight_recorder.FlightRecorder(session._report_arrivals)
-    return Watch(session, source, running is None, on_late, hang)
+    rank = distributed.get_rank()
+    return Watch(session, source, running is None, on_late, hang, lambda: _hang.evidence(rank))
 
 
 def _seconds(after: float | datetime.timedelta) -> float:
