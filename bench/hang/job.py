@@ -1,10 +1,11 @@
-"""One rank of a gloo job in which rank 2 does something wrong; writes its Flight Recorder dumps.
+"""One rank of a gloo job in which rank 2 (with "two" also rank 5) does something wrong; writes its Flight Recorder dumps.
 
-Run by run.py under torchrun. Groups: all ranks, two halves, and pairs across the halves.
+Run by run.py. Groups: all ranks, two halves, and pairs across the halves.
 """
 
 import datetime
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _dump_fr_trace, _dump_fr_trace_json
 
 GUILTY = 2
+SECOND = 5
 BAD_STEP = 6
 
 
@@ -45,21 +47,37 @@ def main():
         os._exit(0)
 
     threading.Thread(target=watchdog, daemon=True).start()
+    try:
+        work(fault, rank, mine, pair)
+    except RuntimeError as error:
+        # A peer has ended; a job on NCCL would wait for its own watchdog.
+        print(f"rank {rank}: {error}", file=sys.stderr)
+    time.sleep(3600)
+
+
+def work(fault, rank, mine, pair):
     values = torch.ones(64)
     for step in range(10):
         for part in range(4):
-            bad = fault if rank == GUILTY and step == BAD_STEP and part == 2 else "none"
+            is_bad = (rank == GUILTY or fault == "two" and rank == SECOND) and step == BAD_STEP and part == 2
+            bad = fault if is_bad else "none"
             if bad == "order":
                 dist.all_reduce(values, group=pair)
-            dist.all_reduce(values, group=mine)
-            if bad == "loop":
+            if bad == "size":
+                dist.all_reduce(torch.ones(32), group=mine)
+            else:
+                dist.all_reduce(values, group=mine)
+            if bad in ("loop", "two", "missing", "truncated"):
                 time.sleep(3600)
+            if bad == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if bad == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
             if bad == "recv":
                 dist.recv(values, src=0)
             if bad not in ("skip", "order"):
                 dist.all_reduce(values, group=pair)
     dist.barrier()
-    time.sleep(3600)
 
 
 main()
