@@ -61,12 +61,14 @@ def work(fault, rank, mine, pair):
         for part in range(4):
             is_bad = (rank == GUILTY or fault == "two" and rank == SECOND) and step == BAD_STEP and part == 2
             bad = fault if is_bad else "none"
-            if bad == "order":
-                dist.all_reduce(values, group=pair)
+            if part == 2 and bad != "order":
+                dist.all_reduce(values)
             if bad == "size":
                 dist.all_reduce(torch.ones(32), group=mine)
             else:
                 dist.all_reduce(values, group=mine)
+            if bad == "order":
+                dist.all_reduce(values)
             if bad in ("loop", "two", "missing", "truncated"):
                 time.sleep(3600)
             if bad == "stop":
@@ -75,7 +77,7 @@ def work(fault, rank, mine, pair):
                 os.kill(os.getpid(), signal.SIGKILL)
             if bad == "recv":
                 dist.recv(values, src=0)
-            if bad not in ("skip", "order"):
+            if bad != "skip":
                 dist.all_reduce(values, group=pair)
     dist.barrier()
 

@@ -3,8 +3,8 @@
 python3 bench/hang/run.py --python PYTHON_WITH_TORCH --probe-sync target/release/probe_sync [--recorded DIR]
 
 Rank 2 is guilty in every job, with "two" also rank 5; with "missing" and "truncated" the dump of innocent rank 6
-is lost or cut in half. Jobs run under torchrun, except "kill" and "stop": torchrun ends a job whose rank dies, and
-waits for one that is stopped. With --recorded, the recorded sets of DIR (a folder per set, with
+is lost or cut in half. Jobs run under torchrun, except "kill", "stop" and "size": torchrun ends a job whose rank dies, and
+waits for one that is stopped; gloo ends a process that gets another size. With --recorded, the recorded sets of DIR (a folder per set, with
 fault_injection.log) are judged as well.
 """
 
@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import tempfile
 
@@ -43,7 +42,7 @@ def torchs(python, dumps, prefix):
 def hang(python, fault, folder, seconds):
     """Runs a job until its ranks have written their dumps."""
     job = [pathlib.Path(__file__).with_name("job.py"), fault, folder, str(seconds)]
-    if fault not in ("kill", "stop"):
+    if fault not in ("kill", "stop", "size"):
         line = [python.parent / "torchrun", f"--nproc-per-node={RANKS}", f"--master-port={PORT}", *job]
         subprocess.run(line, capture_output=True, timeout=300, check=True)
         return
@@ -55,7 +54,7 @@ def hang(python, fault, folder, seconds):
     for rank, process in enumerate(ranks):
         if rank != 2:
             process.wait(timeout=300)
-    ranks[2].send_signal(signal.SIGKILL)
+    ranks[2].kill()
     ranks[2].wait(timeout=60)
 
 
@@ -65,13 +64,14 @@ def main():
     parser.add_argument("--probe-sync", required=True)
     parser.add_argument("--recorded", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=20, help="from the start of a job to its dumps")
+    parser.add_argument("--only", choices=FAULTS, action="append", help="only these faults")
     parser.add_argument("--keep", type=pathlib.Path, help="copies the dumps into this folder")
     given = parser.parse_args()
     print("set, guilty, named, candidates, torchfrtrace")
     for log in sorted(given.recorded.glob("*/fault_injection.log")) if given.recorded else []:
         guilty = re.findall(r"Fault ranks: (\[.*\])", log.read_text())[0]
         print(log.parent.name, guilty, *ours(given.probe_sync, log.parent), torchs(given.python, log.parent, "_dump_"), sep="; ")
-    for fault in FAULTS:
+    for fault in given.only or FAULTS:
         with tempfile.TemporaryDirectory() as made:
             folder = (given.keep or pathlib.Path(made)) / fault
             folder.mkdir(parents=True)

@@ -2,7 +2,7 @@
 //!
 //! With traces, the page includes the analysis of the crate `analysis`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use probe_sync_alignment::nodes::NodeList;
 use probe_sync_alignment::{Calibrated, ClockSource, Request, StepNames, check};
@@ -30,10 +30,11 @@ pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
     if !arguments.traces.is_empty() {
         add_traces(&mut page, arguments, &output)?;
     }
-    let evidence = crate::hang::latest_evidence(&arguments.run_dir).filter(|_| arguments.hang.is_empty());
-    let dumps: Vec<PathBuf> = arguments.hang.iter().cloned().chain(evidence).collect();
-    if !dumps.is_empty() {
-        page.add_hang(crate::hang::section(&dumps, &arguments.run_dir)?);
+    let collected = || crate::hang::latest_evidence(&arguments.run_dir);
+    if !arguments.hang.is_empty() {
+        page.add_hang(crate::hang::section(&arguments.hang, &arguments.run_dir)?);
+    } else if let Some(Ok(section)) = collected().map(|evidence| crate::hang::section(&evidence, &arguments.run_dir)) {
+        page.add_hang(section);
     }
     let html = page.html()?;
     if is_standard_output(&output) {

@@ -18,6 +18,8 @@ pub struct Counts {
     pub(crate) groups: Vec<CountedGroup>,
     /// Ranks that gave no answer, with the reason; their counts are from before.
     pub(crate) silent: BTreeMap<u32, String>,
+    /// Groups in which ranks began operations while they were asked.
+    pub(crate) advancing: Vec<String>,
     /// Ranks that gave counts, but did not write a dump that they were asked for, with the reason.
     pub(crate) without_dump: BTreeMap<u32, String>,
     pub(crate) hosts: BTreeMap<u32, String>,
@@ -44,6 +46,9 @@ pub(crate) struct Begun {
 }
 
 impl Counts {
+    /// Largest file: the arrivals of 10 000 ranks in 100 groups take 40 MB.
+    pub const MAX_BYTES: usize = 128 << 20;
+
     /// Reads `arrivals.json` or the JSON of RAS.
     ///
     /// # Errors
@@ -56,8 +61,8 @@ impl Counts {
     /// assert!(probe_sync_hang::Counts::read(b"{}").is_err());
     /// ```
     pub fn read(bytes: &[u8]) -> Result<Self, DumpError> {
-        if bytes.len() > MAX_BYTES {
-            return Err(DumpError::TooLarge { bytes: bytes.len(), most: MAX_BYTES });
+        if bytes.len() > Self::MAX_BYTES {
+            return Err(DumpError::TooLarge { bytes: bytes.len(), most: Self::MAX_BYTES });
         }
         let document: Document = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => DumpError::NotADump(error.to_string()),
@@ -65,7 +70,9 @@ impl Counts {
         })?;
         match document {
             Document { communicators: Some(communicators), .. } => ras(&communicators),
-            Document { schema: Some(1), ranks: Some(ranks), groups: Some(groups), .. } => Ok(arrivals(ranks, groups)),
+            Document { schema: Some(1), ranks: Some(ranks), groups: Some(groups), advancing, .. } => {
+                Ok(Self { advancing, ..arrivals(ranks, groups) })
+            }
             _ => Err(DumpError::NotADump("it is neither arrivals.json of a run nor the JSON of NCCL RAS".to_owned())),
         }
     }
@@ -77,6 +84,8 @@ struct Document {
     schema: Option<u32>,
     ranks: Option<Vec<Answered>>,
     groups: Option<Vec<Arrived>>,
+    #[serde(default)]
+    advancing: Vec<String>,
 }
 
 /// A rank's answer to `hang --live`.
@@ -85,6 +94,9 @@ struct Answered {
     rank: u32,
     host: String,
     answer: Answer,
+    /// Arrivals of it were lost.
+    #[serde(default)]
+    lost: bool,
 }
 
 #[derive(Deserialize)]
@@ -116,16 +128,26 @@ struct Last {
 fn arrivals(ranks: Vec<Answered>, groups: Vec<Arrived>) -> Counts {
     let mut counts = Counts::default();
     for rank in ranks {
-        let (reasons, reason) = match rank.answer {
-            Answer::Complete => (None, ""),
-            Answer::SessionOnly => (Some(&mut counts.without_dump), "its session answered, but its program did not"),
-            Answer::None => (Some(&mut counts.silent), "its session did not answer"),
-        };
-        reasons.map(|reasons| reasons.insert(rank.rank, reason.to_owned()));
+        match rank.answer {
+            Answer::Complete => {}
+            Answer::SessionOnly => {
+                let reason = "its session answered, but its program did not";
+                counts.without_dump.insert(rank.rank, reason.to_owned());
+            }
+            Answer::None => drop(counts.silent.insert(rank.rank, "its session did not answer".to_owned())),
+        }
+        if rank.lost {
+            counts.silent.entry(rank.rank).or_insert_with(|| "some of its arrivals were lost".to_owned());
+        }
         counts.hosts.insert(rank.rank, rank.host);
     }
     for group in groups {
         let latest = group.last.iter().map(|last| last.restarts).max().unwrap_or(0);
+        // If most have not begun again, one may have counted wrongly.
+        let are_back = group.last.iter().filter(|last| last.restarts == latest).count();
+        if 2 * are_back <= group.last.len() {
+            continue;
+        }
         // A rank that has not begun again has begun nothing of the present steps.
         let begun = |last: &Last| Begun { last: (last.restarts == latest).then_some(last.step), ..Begun::default() };
         let begun = group.last.iter().map(|last| (last.rank, begun(last))).collect();
@@ -201,17 +223,18 @@ impl Communicator {
 fn ras(communicators: &[Communicator]) -> Result<Counts, DumpError> {
     let devices: BTreeSet<Device<'_>> =
         communicators.iter().flat_map(Communicator::places).filter_map(Place::device).collect();
-    let mut numbers: HashMap<Device<'_>, u32> = HashMap::new();
-    let mut world = None;
-    for communicator in communicators {
-        let own: HashMap<Device<'_>, u32> =
-            communicator.places().filter_map(|place| Some((place.device()?, place.rank))).collect();
-        if own.len() == devices.len() && !own.is_empty() {
-            (world, numbers) = (Some(communicator), own);
-            break;
-        }
-    }
-    let Some(world) = world else {
+    let largest = communicators.iter().map(|communicator| communicator.size).max();
+    let mut worlds =
+        communicators.iter().filter(|communicator| Some(communicator.size) == largest).map(|communicator| {
+            let places = communicator.places().filter_map(|place| Some((place.device()?, place.rank)));
+            (communicator, places.collect::<HashMap<Device<'_>, u32>>())
+        });
+    let is_whole = |(communicator, numbers): &(&Communicator, HashMap<Device<'_>, u32>)| {
+        numbers.len() == devices.len() && communicator.places().count() == communicator.size as usize
+    };
+    let Some((world, numbers)) =
+        worlds.next().filter(is_whole).filter(|(_, first)| worlds.all(|(_, other)| other == *first))
+    else {
         let reason = "no communicator has all ranks, so its numbers are not those of the job";
         return Err(DumpError::NotADump(reason.to_owned()));
     };
@@ -275,7 +298,9 @@ impl Job {
                 }
             }
         }
+        self.advancing.extend(counts.advancing.iter().cloned());
         if !has_dumps {
+            self.is_counted = true;
             counts.groups.iter().for_each(|group| self.add_group(group));
         }
     }
@@ -325,6 +350,3 @@ fn told(types: &BTreeMap<String, u64>) -> String {
     let counted = types.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!("{count} {name}"));
     counted.collect::<Vec<_>>().join(", ")
 }
-
-/// The arrivals of 10 000 ranks in 100 groups take 40 MB.
-const MAX_BYTES: usize = 128 << 20;

@@ -19,6 +19,10 @@ pub struct Job {
     pub(crate) ranks: BTreeMap<u32, Rank>,
     /// Ranks without a usable dump that were added as such, with the reason.
     pub(crate) unusable: BTreeMap<u32, String>,
+    /// True if only the numbers of operations are known, not the operations.
+    pub(crate) is_counted: bool,
+    /// Groups in which ranks began operations while they were asked.
+    pub(crate) advancing: Vec<String>,
     names: Names,
     by_identity: HashMap<(String, Vec<u32>), u32>,
 }
@@ -49,6 +53,9 @@ pub(crate) struct Rank {
     pub has_finished: bool,
     /// Location in the program where the last operation was enqueued.
     pub last_frame: Option<String>,
+    /// The last operation, if it has ended and nothing shows whether it succeeded: gloo's dumps do
+    /// not tell a failure from a success.
+    pub ended_last: Option<Operation>,
     /// The groups that this rank states.
     pub groups: BTreeSet<u32>,
     pub recent: Recent,
@@ -161,7 +168,7 @@ impl Job {
     /// Returns the members of each group.
     ///
     /// If dumps do not state them, they are the ranks that have used the group, and those of the
-    /// job that left no dump, which may be members.
+    /// job that left no dump, which may be members. All ranks are in torch's default group.
     pub(crate) fn members(&self) -> Vec<Vec<u32>> {
         let missing = self.missing();
         let mut used: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -170,6 +177,7 @@ impl Job {
         }
         let mut members = |(at, group): (usize, &Group)| match group.members.is_empty() {
             false => group.members.clone(),
+            true if group.description == DEFAULT_GROUP => self.ranks.keys().chain(missing.keys()).copied().collect(),
             true => used.remove(&(at as u32)).unwrap_or_default().into_iter().chain(missing.keys().copied()).collect(),
         };
         self.groups.iter().enumerate().map(&mut members).collect()
@@ -206,13 +214,9 @@ impl Job {
                 progress.completed = progress.completed.max(Some(sequence));
             }
         }
-        if completed {
-            rank.has_finished = true;
-            return;
-        }
         // The pair is in the kind; the rest of a message's name is its direction.
         let name = if entry.is_p2p { name.split(' ').next().unwrap_or(name) } else { name };
-        rank.pending.push(Operation {
+        let operation = Operation {
             group,
             name: self.names.number(name),
             kind,
@@ -220,7 +224,15 @@ impl Job {
             elements_in: entry.input_sizes.0,
             created_ns: entry.time_created_ns,
             started: entry.state.as_deref() == Some("started"),
-        });
+        };
+        if completed {
+            rank.has_finished = true;
+            let has_succeeded = entry.state.as_deref() == Some("completed");
+            rank.ended_last = (!has_succeeded && !entry.is_p2p && rank.pending.is_empty()).then_some(operation);
+        } else {
+            rank.ended_last = None;
+            rank.pending.push(operation);
+        }
     }
 
     /// Takes who sends to whom from the operation's name, such as `send 0->3` or `recv 3<-0`.
@@ -335,6 +347,9 @@ impl Names {
         number
     }
 }
+
+/// Description of the group that torch's `init_process_group` makes.
+const DEFAULT_GROUP: &str = "default_pg";
 
 /// Higher ranks are not taken for ranks without a dump if dumps do not state the members of groups.
 const LAST_RANK: u32 = 65_535;

@@ -16,7 +16,12 @@ impl Job {
     /// Finds the ranks that stopped the job.
     pub fn judge(&self, clocks: &Clocks) -> Verdict {
         let judge = Judge { job: self, clocks, waits: Waits::new(self), missing: self.missing() };
-        let mut causes = judge.causes();
+        // What ranks wrote at different moments of a job that goes on says nothing.
+        let mut causes = if self.advancing.is_empty() { judge.causes() } else { Vec::new() };
+        // Messages and operations with a root are not counted, and a rank may wait in one.
+        for cause in causes.iter_mut().filter(|cause| self.is_counted && cause.certainty == Certainty::Certain) {
+            cause.certainty = Certainty::Likely;
+        }
         let guilty: BTreeSet<u32> = causes.iter().flat_map(|cause| cause.ranks.iter().copied()).collect();
         for cause in &mut causes {
             if let Some((before_ns, bound_ns)) = judge.stopped_before(cause, &guilty) {
@@ -35,6 +40,7 @@ impl Job {
                 .map(|(rank, reason)| Missing { rank: *rank, reason: reason.clone() })
                 .collect(),
             stacks: Vec::new(),
+            advancing: self.advancing.clone(),
         }
     }
 }
@@ -90,7 +96,10 @@ impl Judge<'_> {
         let stack = self.job.ranks.get(&rank)?.last_frame.as_ref();
         let stack = stack.map(|frame| format!("; its last operation was enqueued in {frame}")).unwrap_or_default();
         let what = self.operation_name(*identity, operation);
-        let why = format!("it never enqueued {what} and is not waiting for anything{stack}");
+        let why = match self.job.is_counted {
+            true => format!("it has not begun {what} and is waiting in nothing that is counted"),
+            false => format!("it never enqueued {what} and is not waiting for anything{stack}"),
+        };
         Some(self.cause(vec![rank], Fault::NeverEnqueued, why, Certainty::Certain))
     }
 
@@ -114,8 +123,18 @@ impl Judge<'_> {
                 let explained = ranks.iter().any(|rank| self.may_wait(*rank, &others));
                 if blamed.is_disjoint(ranks) && !explained {
                     blamed.extend(ranks);
-                    let decided = ranks.len() == 1 && known.is_empty() && !is_message(root);
-                    causes.push(self.lost(ranks, root.operations[0], decided));
+                    // One rank that may have failed for lack of this one may as well have stopped itself.
+                    let waiting: BTreeSet<u32> = sets
+                        .iter()
+                        .filter(|(others, _)| others == ranks)
+                        .flat_map(|(_, root)| &root.operations)
+                        .flat_map(|identity| self.waits.operations[identity].waiting.keys().copied())
+                        .collect();
+                    let alone =
+                        waiting.first().filter(|rank| waiting.len() == 1 && self.waits.perhaps_failed.contains(rank));
+                    let decided = ranks.len() == 1 && known.is_empty() && !is_message(root) && alone.is_none();
+                    let ranks: BTreeSet<u32> = ranks.iter().chain(alone).copied().collect();
+                    causes.push(self.lost(&ranks, root.operations[0], decided));
                 }
             }
         }

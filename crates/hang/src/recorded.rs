@@ -53,7 +53,7 @@ impl Dump {
                 time_created_ns: recorded.at_ns,
                 input_sizes: Shape(recorded.elements),
                 input_dtypes: recorded.element_type.map(|name| Types(Some(name))),
-                retired: recorded.is_finished,
+                state: recorded.is_finished.then(|| "completed".to_owned()),
                 ..Entry::default()
             });
         }

@@ -26,6 +26,9 @@ pub struct Verdict {
     pub missing_dumps: Vec<Missing>,
     /// Where the programs of the ranks in `causes` are, if stacks were given.
     pub stacks: Vec<RankStack>,
+    /// Groups in which ranks began operations while they were asked; then there are no causes.
+    #[serde(skip)]
+    pub advancing: Vec<String>,
 }
 
 /// An operation that cannot finish.
@@ -165,6 +168,10 @@ impl Verdict {
     /// Returns the verdict as text, at most ten lines of some 100 characters.
     pub fn text(&self) -> String {
         let mut text = String::new();
+        if !self.advancing.is_empty() {
+            let groups = &self.advancing[..self.advancing.len().min(MISSING_SHOWN)];
+            return format!("the job goes on: ranks began operations of {} while they were asked\n", groups.join(", "));
+        }
         match &self.stopped_at {
             None => text.push_str("stopped at   no rank has an unfinished operation\n"),
             Some(stop) => {

@@ -55,6 +55,8 @@ pub(crate) struct Waits {
     pub of_rank: BTreeMap<u32, Vec<Identity>>,
     /// The members of each group.
     pub members: Vec<Vec<u32>>,
+    /// Ranks whose last operation has ended, perhaps in failure for lack of a rank without a dump.
+    pub perhaps_failed: BTreeSet<u32>,
 }
 
 /// Ranks and operations that wait for each other, or a single rank, and for nothing else.
@@ -88,11 +90,35 @@ impl Waits {
             }
             waits.of_rank.insert(*rank, own);
         }
+        waits.add_failed(job);
         for (identity, operation) in &mut waits.operations {
             operation.complete(job, &waits.members, *identity);
         }
         waits.mark_behind();
         waits
+    }
+
+    /// Adds last operations that have ended, perhaps because a peer was lost: some member has no
+    /// dump, and no member is known to have gone on after the operation.
+    fn add_failed(&mut self, job: &Job) {
+        let missing = job.missing();
+        for (rank, state) in &job.ranks {
+            let Some(operation) = state.ended_last else { continue };
+            let Kind::Collective { sequence } = operation.kind else { continue };
+            let members = &self.members[operation.group as usize];
+            let is_last = |other: &Operation| other.group == operation.group && other.kind == operation.kind;
+            let has_passed = |other: &u32| {
+                job.ranks.get(other).is_some_and(|other| {
+                    other.has_completed(operation.group, sequence) && !other.ended_last.as_ref().is_some_and(is_last)
+                })
+            };
+            if members.iter().any(|member| missing.contains_key(member)) && !members.iter().any(has_passed) {
+                let identity = Identity::Collective { group: operation.group, sequence };
+                self.operations.entry(identity).or_default().waiting.insert(*rank, operation);
+                self.of_rank.entry(*rank).or_default().push(identity);
+                self.perhaps_failed.insert(*rank);
+            }
+        }
     }
 
     /// Marks members that have enqueued an operation behind another unfinished one.

@@ -216,6 +216,9 @@ fn columns(links: &[Vec<usize>], causes: usize) -> Vec<usize> {
         let next: Vec<usize> = (0..links.len())
             .filter(|at| columns[*at].is_none() && links[*at].iter().any(|to| columns[*to] == Some(column - 1)))
             .collect();
+        if next.is_empty() {
+            break;
+        }
         next.into_iter().for_each(|at| columns[at] = Some(column));
     }
     // Boxes from which no cause is reached stand alone.

@@ -60,7 +60,7 @@ pub use report::RunReport;
 pub use round::notes::Notes;
 pub use round::request::{PHASE_MAX, Request, Requests, Since, Ticket};
 pub use session::{
-    Context, Driver, FilesToRoot, Observer, Progress, Session, SessionBuilder, Started, State, ask,
+    Context, Driver, FilesToRoot, HangEvidence, Observer, Progress, Session, SessionBuilder, Started, State, ask,
     collect_hang_evidence, run,
 };
 pub use store::{MarkWriter, MarkedProcess, export, kept_successors, received, standing};

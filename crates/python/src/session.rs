@@ -242,6 +242,13 @@ impl Session {
         }
     }
 
+    /// Answers no more such requests.
+    fn withdraw_from_hang(&self) {
+        if let Ok(Borrowed::Handle(handle)) = self.borrow::<()>(&|_| None) {
+            handle.withdraw_from_hang();
+        }
+    }
+
     /// Answers such a request with files of these names and contents.
     fn answer_hang(&self, py: Python<'_>, number: u64, files: Vec<(String, Vec<u8>)>, timeout: f64) -> PyResult<()> {
         let until = Until::new(Some(timeout))?;

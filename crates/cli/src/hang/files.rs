@@ -67,7 +67,9 @@ impl Files {
     fn add(&mut self, path: &Path) -> anyhow::Result<bool> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stack = STACKS.iter().find_map(|ending| name.strip_suffix(ending));
-        if name == "arrivals.json" || name.ends_with("ras.json") {
+        let is_ras =
+            name.strip_suffix("ras.json").is_some_and(|rest| rest.is_empty() || rest.ends_with(['_', '-', '.']));
+        if name == "arrivals.json" || is_ras {
             self.counts.push(path.to_owned());
             return Ok(true);
         }
@@ -94,38 +96,39 @@ impl Files {
     /// A file that is not a dump is skipped: its rank counts as one without a dump.
     ///
     /// # Errors
-    /// Names a file with counts that cannot be read, and an unusable dump if all are unusable.
+    /// Names a file that cannot be read, and an unusable one if all are unusable.
     pub fn read(&self) -> anyhow::Result<Evidence> {
         let (mut job, mut notes) = read(&self.dumps);
         let mut usable = self.dumps.len() - notes.len();
         let mut stacks = self.read_stacks(&mut notes);
-        for path in &self.recordings {
-            let found = recordings::read(path).and_then(|found| {
-                let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-                let rank =
-                    found.rank.or_else(|| rank_of(name)).context("it states no rank, and neither does its name")?;
-                if !job.has(rank) {
-                    job.add(rank, &found.dump)?;
+        // Groups and numbers of dumps and of recordings are not the same.
+        let (has_dumps, recordings) = (usable > 0, recordings::latest(&self.recordings, &mut notes));
+        for (rank, found) in recordings {
+            if let Some(stack) = found.stack {
+                stacks.entry(rank).or_insert(stack);
+            }
+            match found.dump {
+                _ if has_dumps => {}
+                Ok(dump) => {
+                    job.add(rank, &dump)?;
                     usable += 1;
                 }
-                Ok((rank, found.stack))
-            });
-            match found {
-                Ok((rank, Some(stack))) => drop(stacks.entry(rank).or_insert(stack)),
-                Ok((_, None)) => {}
-                Err(error) => notes.push(format!("{}: {error:#}", path.display())),
+                Err(reason) => job.add_unusable(rank, reason.to_owned()),
             }
         }
-        anyhow::ensure!(
-            usable > 0 || !self.counts.is_empty(),
-            "none of the files is a usable dump; {}",
-            notes.first().map_or("", String::as_str)
-        );
         for path in &self.counts {
-            let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let counts = Counts::read(&bytes).with_context(|| format!("cannot use {}", path.display()))?;
-            job.add_counts(&counts);
+            let file = open_regular(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let mut bytes = Vec::new();
+            file.take(Counts::MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+            match Counts::read(&bytes) {
+                Ok(counts) => {
+                    job.add_counts(&counts);
+                    usable += 1;
+                }
+                Err(error) => notes.push(format!("{}: {error}", path.display())),
+            }
         }
+        anyhow::ensure!(usable > 0, "none of the files is a usable dump; {}", notes.first().map_or("", String::as_str));
         Ok(Evidence { job, stacks, notes })
     }
 
@@ -146,7 +149,7 @@ impl Files {
 }
 
 /// Returns the last number of a file's name without its ending.
-fn rank_of(name: &str) -> Option<u32> {
+pub fn rank_of(name: &str) -> Option<u32> {
     let stem = [".json", ".pickle", ".pkl"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
     let digits = stem.len() - stem.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
     stem[stem.len() - digits..].parse().ok()

@@ -47,6 +47,29 @@ fn a_run_leaves_a_page_whose_values_are_those_of_its_report() {
     assert!(page(&["report", text(&out), "-o", text(&other)]).contains("other.html"));
     assert_eq!(std::fs::read_to_string(&other).expect("written"), left);
 
+    // The job hung: rank 2, which is node 2, never came to the second operation.
+    let dumps = folder.path().join("dumps");
+    std::fs::create_dir(&dumps).expect("writable");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a present").as_nanos() as i64;
+    let entry = |number: i64, state: &str| {
+        format!(
+            r#"{{"record_id": {number}, "process_group": ["0", "world"], "collective_seq_id": {number}, "profiling_name": "gloo:all_reduce", "time_created_ns": {}, "state": "{state}"}}"#,
+            now - 3_000_000_000 + 20_000_000 * number
+        )
+    };
+    for rank in 0..3 {
+        let last = if rank == 2 { String::new() } else { format!(", {}", entry(2, "scheduled")) };
+        let dump = format!(
+            r#"{{"version": "2.10", "pg_config": {{"0": {{"desc": "world", "ranks": "[0, 1, 2]"}}}}, "entries": [{}{last}]}}"#,
+            entry(1, "completed")
+        );
+        std::fs::write(dumps.join(format!("rank_{rank}")), dump).expect("writable");
+    }
+    let hung = page(&["report", text(&out), "--hang", text(&dumps), "-o", "-"]);
+    assert!(hung.contains("The job stopped: rank 2"), "the first sentence of the verdict");
+    assert!(hung.contains("Who waits for whom") && hung.contains("in all_reduce #2 of world"), "{hung}");
+    assert!(hung.contains("All ranks on one clock.") && hung.matches("class=\"open\"").count() == 2, "the chart");
+
     // A killed run has no report, and its files may end anywhere.
     std::fs::remove_file(out.join("report.json")).expect("it was there");
     let offsets = std::fs::read(out.join("offsets.jsonl")).expect("written");

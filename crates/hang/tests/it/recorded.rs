@@ -47,3 +47,60 @@ fn a_rank_of_any_number_takes_no_memory_for_those_below_it() {
     job.add(u32::MAX, &Dump::read(gloo.as_bytes()).expect("a dump")).expect("a rank");
     assert!(job.judge(&Clocks::default()).missing_dumps.len() <= 65_536);
 }
+
+/// A gloo job of 8 ranks as its dumps end (torch 2.15, `bench/hang`): name, number and `retired` of
+/// the last operations. Groups "1" and "2" are halves, "3" to "6" pairs across them, "0" all ranks.
+fn gloo(last: &[(u32, &[(&str, u64, bool)])]) -> Job {
+    let mut job = Job::new();
+    for (rank, operations) in last {
+        let entries = operations.iter().zip(0..).map(|((name, sequence, retired), number)| {
+            let description = if *name == "0" { "default_pg" } else { "undefined" };
+            format!(
+                r#"{{"record_id": {number}, "pg_id": {name}, "process_group": ["{name}", "{description}"], "collective_seq_id": {sequence}, "profiling_name": "gloo:all_reduce", "state": "scheduled", "retired": {retired}}}"#
+            )
+        });
+        let entries = entries.collect::<Vec<_>>().join(",");
+        let dump = format!(r#"{{"version": "2.10", "pg_config": {{}}, "entries": [{entries}]}}"#);
+        job.add(*rank, &Dump::read(dump.as_bytes()).expect("well-formed")).expect("a rank");
+    }
+    job
+}
+
+#[test]
+fn operations_that_failed_because_a_peer_died_do_not_incriminate_those_who_left_them() {
+    // Rank 2 was killed; its peers' operations ended with an error, which gloo retires as well.
+    let job = gloo(&[
+        (0, &[("3", 27, true), ("1", 28, false)]),
+        (1, &[("4", 27, true), ("1", 28, true)]),
+        (3, &[("6", 27, true), ("1", 28, true)]),
+        (4, &[("3", 27, true), ("2", 28, false)]),
+        (5, &[("4", 27, true), ("2", 28, false)]),
+        (6, &[("2", 27, true), ("5", 27, true)]),
+        (7, &[("6", 27, true), ("2", 28, false)]),
+    ]);
+    let verdict = job.judge(&Clocks::default());
+    let causes: Vec<_> =
+        verdict.causes.iter().map(|cause| (cause.ranks.clone(), cause.fault, cause.certainty)).collect();
+    assert_eq!(causes, [(vec![2], Fault::NoDump, Certainty::Likely)], "{}", verdict.text());
+}
+
+#[test]
+fn all_ranks_are_in_the_default_group_also_those_that_have_not_used_it() {
+    // Rank 2 left out one operation of its pair; its peer waits there, and all others in the end.
+    let done = |pair| [(pair, 40, true), ("0", 1, false)];
+    let (a, b, c) = (done("3"), done("4"), done("6"));
+    let job = gloo(&[
+        (0, &a),
+        (1, &b),
+        (2, &[("5", 39, true), ("0", 1, false)]),
+        (3, &c),
+        (4, &a),
+        (5, &b),
+        (6, &[("5", 39, true), ("5", 40, false)]),
+        (7, &c),
+    ]);
+    let verdict = job.judge(&Clocks::default());
+    let candidates: Vec<u32> = verdict.causes.iter().flat_map(|cause| cause.ranks.clone()).collect();
+    assert_eq!(candidates, [2, 6], "{}", verdict.text());
+    assert!(!verdict.is_decided());
+}

@@ -199,6 +199,12 @@ impl Watch {
         self.groups.iter().map(|(name, group)| (name.as_str(), group.last_arrivals()))
     }
 
+    /// Returns the ranks some of whose arrivals were lost.
+    pub fn lost(&self) -> impl Iterator<Item = u32> {
+        let ranks = self.ranks.iter().zip(0..);
+        ranks.filter(|(heard, _)| heard.lost_until_ns.is_some()).map(|(_, rank)| rank)
+    }
+
     /// Returns for each group and rank how often the rank was last since the run began, and the sum
     /// of its leads, ns.
     pub fn totals(&self) -> impl Iterator<Item = (&str, u32, u64, i64)> {

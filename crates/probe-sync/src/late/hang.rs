@@ -5,7 +5,7 @@
 //! interpreter is locked answers by its session only.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use probe_sync_collective::Rank;
 use serde::Serialize;
@@ -27,16 +27,27 @@ struct State {
     answered: u64,
     /// True if the program answers requests.
     has_program: bool,
-    /// At the root: what the ranks have answered to the latest request, and how far they are.
-    gathered: Gathered,
+    /// At the root, while a request is open.
+    gathered: Option<Gathered>,
 }
 
-/// The answers of all ranks.
-#[derive(Clone, Debug, Default)]
+/// What the root knows while a request is open.
+#[derive(Clone, Debug)]
 struct Gathered {
     number: u64,
+    asked: Instant,
     answers: Vec<Answer>,
-    groups: Vec<LastArrivals>,
+    /// The arrivals once all reports from before the request have been received.
+    before: Option<Progress>,
+    now: Progress,
+}
+
+/// How far all ranks are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    pub groups: Vec<LastArrivals>,
+    /// Ranks some of whose arrivals were lost.
+    pub lost: Vec<u32>,
 }
 
 /// Content of `hang/NUMBER/arrivals.json`.
@@ -45,6 +56,8 @@ pub(crate) struct HangRecord {
     schema: u32,
     ranks: Vec<RankRecord>,
     groups: Vec<LastArrivals>,
+    /// Groups in which ranks arrived while they were asked.
+    advancing: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -52,16 +65,18 @@ struct RankRecord {
     rank: Rank,
     host: String,
     answer: Answer,
+    /// True if arrivals of the rank were lost, so that it may be further than they show.
+    lost: bool,
 }
 
 /// The last arrival of each member of a group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct LastArrivals {
     pub name: String,
     pub last: Vec<LastArrival>,
 }
 
-#[derive(Copy, Clone, Debug, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct LastArrival {
     pub rank: u32,
     pub step: u64,
@@ -84,35 +99,51 @@ impl HangRequests {
         state.answered = state.answered.max(number);
     }
 
-    /// At the root: asks all ranks; returns the number of the request.
+    /// Records that this program answers no more requests.
+    pub fn withdraw(&self) {
+        self.lock().has_program = false;
+    }
+
+    /// At the root: asks all ranks; returns the number of the request, which no earlier root of the
+    /// run has used: the present second.
     pub(crate) fn ask(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let mut state = self.lock();
-        state.requested += 1;
+        state.requested = now.max(state.requested + 1);
         state.requested
     }
 
-    /// At the root: waits until all `hosts.len()` ranks have answered, at most for `limit`.
+    /// At the root: waits until all `hosts.len()` ranks have answered and it is known whether any
+    /// advances, at most for `limit`. One request at a time.
     pub(crate) fn collect(&self, number: u64, hosts: &[String], limit: Duration) -> HangRecord {
         let until = Instant::now() + limit;
         let mut state = self.lock();
         loop {
-            let gathered = &state.gathered;
-            let is_complete = gathered.number == number
-                && gathered.answers.len() == hosts.len()
-                && gathered.answers.iter().all(|answer| *answer == Answer::Complete);
+            let is_complete = state.gathered.as_ref().is_some_and(|gathered| {
+                gathered.number == number
+                    && gathered.asked.elapsed() >= SECOND_LOOK
+                    && gathered.answers.iter().all(|answer| *answer == Answer::Complete)
+            });
             let left = until.saturating_duration_since(Instant::now());
             if is_complete || left.is_zero() {
                 break;
             }
-            state = self.0.1.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.0.1.wait_timeout(state, left.min(TURN)).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let gathered = if state.gathered.number == number { state.gathered.clone() } else { Gathered::default() };
-        let answer = |rank: usize| gathered.answers.get(rank).copied().unwrap_or_default();
-        let ranks = hosts.iter().enumerate();
+        let gathered = state.gathered.take().filter(|gathered| gathered.number == number);
+        let (answers, before, now) =
+            gathered.map(|gathered| (gathered.answers, gathered.before, gathered.now)).unwrap_or_default();
+        let rank_of = |(rank, host): (usize, &String)| RankRecord {
+            rank,
+            host: host.clone(),
+            answer: answers.get(rank).copied().unwrap_or_default(),
+            lost: now.lost.contains(&(rank as u32)),
+        };
         HangRecord {
             schema: 1,
-            ranks: ranks.map(|(rank, host)| RankRecord { rank, host: host.clone(), answer: answer(rank) }).collect(),
-            groups: gathered.groups,
+            ranks: hosts.iter().enumerate().map(rank_of).collect(),
+            advancing: before.map_or_else(Vec::new, |before| advancing(&before.groups, &now.groups)),
+            groups: now.groups,
         }
     }
 
@@ -152,38 +183,38 @@ impl Answerer {
         self.answer(&state).into_iter().collect()
     }
 
-    /// At the root: passes a new request on, and takes the answers. `groups` is called while a
-    /// request is open.
-    pub fn take_at_root(
-        &mut self,
-        heard: &mut Vec<(Rank, Said)>,
-        groups: impl FnOnce() -> Vec<LastArrivals>,
-    ) -> Vec<Said> {
+    /// At the root: passes a new request on, and takes the answers.
+    pub fn take_at_root(&mut self, heard: &mut Vec<(Rank, Said)>) -> Vec<Said> {
         let requests = self.requests.clone();
         let mut state = requests.lock();
         let mut said = Vec::new();
         if state.requested > self.told {
             self.told = state.requested;
             let answers = vec![Answer::None; self.ranks];
-            state.gathered = Gathered { number: self.told, answers, groups: Vec::new() };
+            let (asked, now) = (Instant::now(), Progress::default());
+            state.gathered = Some(Gathered { number: self.told, asked, answers, before: None, now });
             said.push(Said::HangRequest(self.told));
         }
-        if let Some(Said::HangAnswer(number, answer)) = self.answer(&state) {
-            state.gathered.take(self.rank, number, answer);
-        }
-        heard.retain(|(rank, said)| match said {
-            Said::HangAnswer(number, answer) => {
-                state.gathered.take(*rank, *number, *answer);
-                false
+        let own = self.answer(&state).map(|said| (self.rank, said));
+        let (answers, others): (Vec<_>, Vec<_>) = std::mem::take(heard).into_iter().chain(own).partition(is_answer);
+        *heard = others;
+        for (rank, said) in answers {
+            if let (Some(gathered), Said::HangAnswer(number, answer)) = (&mut state.gathered, said) {
+                gathered.take(rank, number, answer);
             }
-            _ => true,
-        });
-        let is_open = state.gathered.answers.iter().any(|answer| *answer != Answer::Complete);
-        if is_open || !said.is_empty() {
-            state.gathered.groups = groups();
         }
-        requests.0.1.notify_all();
         said
+    }
+
+    /// At the root, while a request is open: records how far all ranks are.
+    pub fn look(&self, progress: impl FnOnce() -> Progress) {
+        let mut state = self.requests.lock();
+        let Some(gathered) = &mut state.gathered else { return };
+        gathered.now = progress();
+        if gathered.before.is_none() && gathered.asked.elapsed() >= FIRST_LOOK {
+            gathered.before = Some(gathered.now.clone());
+        }
+        self.requests.0.1.notify_all();
     }
 
     fn answer(&mut self, state: &State) -> Option<Said> {
@@ -205,3 +236,19 @@ impl Gathered {
         }
     }
 }
+
+fn is_answer((_, said): &(Rank, Said)) -> bool {
+    matches!(said, Said::HangAnswer(..))
+}
+
+/// Returns the groups that have changed.
+fn advancing(before: &[LastArrivals], now: &[LastArrivals]) -> Vec<String> {
+    now.iter().filter(|group| !before.contains(group)).map(|group| group.name.clone()).collect()
+}
+
+/// Ranks report every second: then all arrivals from before the request are known.
+const FIRST_LOOK: Duration = Duration::from_millis(1300);
+/// Ranks that arrive anywhere between the two looks are not stuck.
+const SECOND_LOOK: Duration = Duration::from_millis(2600);
+/// The root looks several times a second.
+const TURN: Duration = Duration::from_millis(100);

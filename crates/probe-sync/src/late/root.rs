@@ -7,7 +7,7 @@ use probe_sync_lines::Round;
 use probe_sync_time::NodeId;
 
 use super::document::{LATE_FILE, Late, LateEvent, LateLine, LateRecord, LateStanding, SCHEMA, WaitLine};
-use super::hang::{LastArrival, LastArrivals};
+use super::hang::{LastArrival, LastArrivals, Progress};
 use crate::join::Joined;
 use crate::store::{Limits, Stream};
 
@@ -114,10 +114,12 @@ impl Root {
     }
 
     /// Returns the last arrival of each rank in each group.
-    pub fn last_arrivals(&self) -> Vec<LastArrivals> {
+    pub fn progress(&self) -> Progress {
         let last = |(rank, (restarts, step))| LastArrival { rank, step, restarts };
         let groups = self.watch.last_arrivals();
-        groups.map(|(name, ranks)| LastArrivals { name: name.to_owned(), last: ranks.map(last).collect() }).collect()
+        let groups =
+            groups.map(|(name, ranks)| LastArrivals { name: name.to_owned(), last: ranks.map(last).collect() });
+        Progress { groups: groups.collect(), lost: self.watch.lost().collect() }
     }
 
     pub fn totals(&self) -> Totals {

@@ -73,14 +73,17 @@ impl Turn {
     /// Processes received messages, and returns those to send: none if no rank arrives anywhere.
     pub fn take(&mut self, mut heard: Vec<(Rank, Said)>) -> Vec<Said> {
         let (now, at) = (Instant::now(), SystemClock.now());
-        let mut said = match &self.root {
-            Some(root) => self.hang.take_at_root(&mut heard, || root.last_arrivals()),
-            None => self.hang.take(&mut heard),
+        let mut said = match self.root.is_some() {
+            true => self.hang.take_at_root(&mut heard),
+            false => self.hang.take(&mut heard),
         };
         said.extend(match self.root.is_some() {
             true => self.take_at_root(heard, now, at),
             false => self.take_elsewhere(heard, now, at),
         });
+        if let Some(root) = &self.root {
+            self.hang.look(|| root.progress());
+        }
         said
     }
 

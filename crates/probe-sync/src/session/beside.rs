@@ -265,7 +265,15 @@ impl Session {
     /// program has not answered. From the first call on, the session tells rank 0 that the program
     /// answers, so that a program which does not is evidence.
     pub fn hang_requested(&self) -> Option<u64> {
+        self.in_own_process().ok()?;
         self.flags.hang.requested()
+    }
+
+    /// Tells rank 0 that this program answers no more requests for evidence of a hang.
+    pub fn withdraw_from_hang(&self) {
+        if self.in_own_process().is_ok() {
+            self.flags.hang.withdraw();
+        }
     }
 
     /// Answers a request with files, which rank 0 gets: a Flight Recorder dump `rank_R` and stacks
@@ -274,6 +282,7 @@ impl Session {
     /// # Errors
     /// Returns an error if a file cannot be written, or has not reached rank 0 within `limit`.
     pub fn answer_hang(&self, number: u64, files: &[(&str, &[u8])], limit: StdDuration) -> Result<(), Error> {
+        self.in_own_process()?;
         let until = Instant::now() + limit.min(LONGEST_WAIT);
         let way = self.files_to_root(limit)?;
         for (name, content) in files {

@@ -1,5 +1,6 @@
 //! Collects the evidence of a hang from all ranks of a run in progress, at the root's socket.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration as StdDuration;
 
 use probe_sync_files::OwnFolder;
@@ -15,6 +16,8 @@ pub(crate) struct HangSource {
     requests: HangRequests,
     /// Host of each rank.
     hosts: Vec<String>,
+    /// Held while ranks are asked: one client after the other.
+    turn: Arc<Mutex<()>>,
 }
 
 /// Collected evidence.
@@ -28,11 +31,12 @@ pub(super) struct Collected {
 
 impl HangSource {
     pub fn new(requests: HangRequests, hosts: Vec<String>) -> Self {
-        Self { requests, hosts }
+        Self { requests, hosts, turn: Arc::default() }
     }
 
     /// Asks all ranks, writes who has answered and how far all are, and returns the folder.
     pub(super) fn collect(&self, directory: &OwnFolder) -> Result<Collected, Error> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.requests.ask();
         let name = format!("{HANG_FOLDER}/{number}");
         let made = directory.make_folder(HANG_FOLDER).and_then(|folder| folder.make_folder(number.to_string()));
@@ -48,11 +52,10 @@ impl HangSource {
 /// The request's line at the socket.
 pub(super) const LINE: &str = "hang";
 /// Answer of a socket that reaches no ranks.
-pub(super) const NOT_HERE: &str =
-    "the ranks of this job are divided into regions; give the directory of one region, such as RUN/region-NAME";
+pub(super) const NOT_HERE: &str = "the ranks of this job are divided into regions; give the directory of one region, such as RUN/regions/NAME; its ranks count from 0";
 /// Folder of evidence in the run's directory.
 pub(super) const HANG_FOLDER: &str = "hang";
 /// How far each rank is.
-const ARRIVALS: &str = "arrivals.json";
+pub(super) const ARRIVALS: &str = "arrivals.json";
 /// Longest wait for the ranks.
 const LIMIT: StdDuration = StdDuration::from_secs(5);

@@ -30,6 +30,6 @@ pub use self::context::{Context, Observer, Started};
 pub use self::ctl::ask;
 pub(crate) use self::ctl::{ControlSocket, Served};
 pub use self::driver::{Driver, State};
-pub use self::evidence::collect_hang_evidence;
+pub use self::evidence::{HangEvidence, collect_hang_evidence};
 pub use self::files::FilesToRoot;
 pub use self::run::run;

@@ -188,14 +188,22 @@ fn waits(lines: &[LateRecord], event: LateEvent) -> Vec<WaitLine> {
 }
 
 /// Asks all ranks while rank 3 is stopped, and rank 0's program does not answer.
+///
+/// Two clients ask, one after the other.
 fn check_evidence(out: &Path) {
-    let folder = probe_sync::collect_hang_evidence(out).expect("it listens");
-    assert_eq!(folder, out.join("hang/1"));
+    let other = std::thread::spawn({
+        let out = out.to_owned();
+        move || probe_sync::collect_hang_evidence(&out).expect("it listens")
+    });
+    let evidence = probe_sync::collect_hang_evidence(out).expect("it listens");
+    let folder = evidence.folder;
+    assert_eq!(folder.parent(), Some(out.join("hang").as_path()));
+    assert_eq!(evidence.files, [folder.join("arrivals.json"), folder.join("rank_1.stack")]);
     assert_eq!(std::fs::read(folder.join("rank_1.stack")).expect("it is there"), b"where it is");
     let arrivals = std::fs::read_to_string(folder.join("arrivals.json")).expect("it is there");
     let answers = ["session_only", "complete", "complete", "none"];
     for (rank, answer) in answers.iter().enumerate() {
-        let (own, told) = (format!("\"rank\":{rank},"), format!("\"answer\":\"{answer}\""));
+        let (own, told) = (format!("\"rank\":{rank},"), format!("\"answer\":\"{answer}\",\"lost\":false"));
         assert!(arrivals.split('{').any(|part| part.contains(&own) && part.contains(&told)), "{arrivals}");
     }
     let mut job = probe_sync_hang::Job::new();
@@ -204,6 +212,10 @@ fn check_evidence(out: &Path) {
     println!("{}", verdict.text());
     assert_eq!(verdict.causes.iter().flat_map(|cause| cause.ranks.clone()).collect::<Vec<_>>(), [3], "{verdict:?}");
     assert!(verdict.is_decided());
+    let other = other.join().expect("no panic");
+    assert_ne!(other.folder, folder);
+    let also = std::fs::read_to_string(other.folder.join("arrivals.json")).expect("it is there");
+    assert_eq!(also, arrivals, "nothing has moved");
 }
 
 /// Some 20 s: members are known after 3 s, a rank must be late long enough to be certain, and a

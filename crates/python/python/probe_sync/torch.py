@@ -190,6 +190,7 @@ class Watch:
         self._ended.set()
         self._thread.join()
         self._source.remove()
+        self.session._native.withdraw_from_hang()
         return self.session.stop() if self._is_own else None
 
     def _run(self) -> None:
