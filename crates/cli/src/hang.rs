@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::Args;
 use probe_sync_alignment::clocks::RunDirectory;
 use probe_sync_files::open_regular;
-use probe_sync_hang::{Clocks, Dump, DumpError, Job, Stack, Verdict};
+use probe_sync_hang::{Clocks, Dump, DumpError, Job, Stack, Verdict, rank_in_name};
 
 use crate::output::{self, Usage};
 use crate::status::Unjudged;
@@ -100,7 +100,7 @@ impl Files {
     fn add(&mut self, path: &Path) -> anyhow::Result<bool> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stack = STACKS.iter().find_map(|ending| name.strip_suffix(ending));
-        let Some(rank) = rank_of(stack.unwrap_or(name)) else { return Ok(false) };
+        let Some(rank) = rank_in_name(stack.unwrap_or(name)) else { return Ok(false) };
         let files = if stack.is_some() { &mut self.stacks } else { &mut self.dumps };
         match files.insert(rank, path.to_owned()) {
             None => Ok(true),
@@ -127,13 +127,6 @@ impl Files {
         }
         stacks
     }
-}
-
-/// Returns the last number of a file's name without its ending.
-fn rank_of(name: &str) -> Option<u32> {
-    let stem = [".json", ".pickle", ".pkl"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
-    let digits = stem.len() - stem.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
-    stem[stem.len() - digits..].parse().ok()
 }
 
 /// Reads all dumps, on all processors.

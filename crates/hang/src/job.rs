@@ -109,24 +109,16 @@ impl Job {
         if self.ranks.contains_key(&rank) {
             return Err(DumpError::NotADump(format!("there is another dump of rank {rank}")));
         }
-        // Gloo states one group, without a name, and its ranks as the group numbers them.
-        let stated = dump.pg_config.iter().filter(|(name, group)| !name.is_empty() && !group.ranks.0.is_empty());
-        let foreign = stated.clone().find(|(_, group)| !group.ranks.0.contains(&rank));
-        if let Some((name, _)) = foreign {
-            return Err(DumpError::NotADump(format!(
-                "rank {rank} is not a member of its own group {name}; does the file's name end with the rank?"
-            )));
-        }
+        dump.refuse_other_rank(rank)?;
         let mut found = Rank { host: dump.host_name.clone(), entries: dump.entries.len(), ..Rank::default() };
         let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
-        for (name, group) in stated {
+        for (name, group) in dump.stated_groups() {
             let at = self.group(name, group.desc.as_deref().unwrap_or_default(), &group.ranks.0);
             found.groups.insert(at);
         }
         for entry in &dump.entries {
             let (name, description) = (&entry.process_group.0.0, &entry.process_group.1.0);
-            let members = dump.pg_config.get(name).map(|group| group.ranks.0.as_slice()).unwrap_or_default();
-            let group = self.group(name, description, members);
+            let group = self.group(name, description, dump.members(name));
             found.groups.insert(group);
             numbers.insert(entry.pg_id, group);
             self.add_entry(&mut found, rank, group, entry);
@@ -186,10 +178,10 @@ impl Job {
     }
 
     fn add_entry(&mut self, rank: &mut Rank, own: u32, group: u32, entry: &Entry) {
-        let name = entry.profiling_name.split_once(':').map_or(entry.profiling_name.as_str(), |(_, name)| name);
+        let name = entry.name();
         let kind = self.kind(own, group, name, entry);
         self.groups[group as usize].point_to_point |= entry.is_p2p;
-        let completed = entry.retired || entry.state.as_deref() == Some("completed");
+        let completed = entry.is_finished();
         if let Kind::Collective { sequence } = kind {
             let progress = rank.progress.entry(group).or_default();
             progress.enqueued = progress.enqueued.max(Some(sequence));
@@ -207,8 +199,10 @@ impl Job {
             group,
             name: self.names.number(name),
             kind,
-            element: self.names.number(entry.input_dtypes.as_ref().and_then(|types| types.0.as_deref()).unwrap_or("")),
-            elements_in: entry.input_sizes.0,
+            element: self
+                .names
+                .number(entry.input_dtypes.as_ref().and_then(|types| types.0.first()).map_or("", String::as_str)),
+            elements_in: entry.input_sizes.elements(),
             created_ns: entry.time_created_ns,
             started: entry.state.as_deref() == Some("started"),
         });

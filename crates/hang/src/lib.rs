@@ -5,6 +5,7 @@
 //! is. Ranks that wait only because others wait are never named. Where the dumps leave several
 //! ranks, times decide if [`Clocks`] allow it; otherwise the verdict says which ranks cannot be
 //! told apart. [`Stack::read`] reads where a rank's program is, for [`Verdict::with_stacks`].
+//! [`Dump::operations`] lists what a dump records, for other views of it.
 //!
 //! # Examples
 //! Rank 0 waits in an all-reduce that rank 1 never enqueued.
@@ -44,7 +45,7 @@ mod verdict;
 mod waits;
 
 pub use clocks::Clocks;
-pub use dump::{Dump, DumpError};
+pub use dump::{Dump, DumpError, MAX_BYTES, Recorded, rank_in_name};
 pub use job::Job;
 pub use stack::Stack;
 pub use verdict::{Cause, Certainty, Fault, Missing, RankStack, Stop, Verdict, Waiting};
