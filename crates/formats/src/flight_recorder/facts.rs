@@ -69,7 +69,9 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     }
     if unfinished > 0 {
         let of = counted(facts.events, "operation");
-        facts.notes.push(format!("{unfinished} of {of} had not finished, and no verdict covers them"));
+        facts
+            .notes
+            .push(format!("{unfinished} of {of} had not finished and are not compared with those of other ranks"));
     }
     Ok(facts)
 }

@@ -31,7 +31,7 @@ pub struct FlightRecorder;
 
 impl TraceFormat for FlightRecorder {
     fn name(&self) -> &'static str {
-        "flight recorder"
+        "flight_recorder"
     }
 
     /// Names of dumps end with the rank; they are only used if named.
@@ -102,8 +102,7 @@ fn begins_dump(head: &[u8]) -> bool {
                 text.strip_prefix(b"{").map(<[u8]>::trim_ascii_start).and_then(|text| text.strip_prefix(b"\""));
             let first = inside.and_then(|text| text.split(|byte| *byte == b'"').next());
             first.is_some_and(|first| KEYS.iter().any(|key| key.as_bytes() == first))
-                && !holds(b"\"traceEvents\"")
-                && !holds(b"\"schemaVersion\"")
+                && !OTHERS.iter().any(|key| holds(key.as_bytes()))
         }
     }
 }
@@ -119,18 +118,11 @@ fn refusal(path: &Path) -> Error {
     }
 }
 
-/// Keys of a dump.
-const KEYS: [&str; 9] = [
-    "version",
-    "entries",
-    "pg_config",
-    "pg_status",
-    "nccl_version",
-    "comm_lib_version",
-    "nccl_comm_state",
-    "host_name",
-    "hostname",
-];
+/// Keys with which a dump may begin.
+const KEYS: [&str; 7] =
+    ["version", "entries", "pg_config", "pg_status", "nccl_version", "comm_lib_version", "nccl_comm_state"];
+/// Keys of Kineto's traces, which may list process groups too.
+const OTHERS: [&str; 4] = ["\"traceEvents\"", "\"schemaVersion\"", "\"distributedInfo\"", "\"baseTimeNanoseconds\""];
 /// Names that the beginning of a dump contains and that of no other trace does.
 const WORDS: [&str; 7] =
     ["pg_config", "pg_status", "collective_seq_id", "record_id", "nccl_version", "comm_lib_version", "nccl_comm_state"];
