@@ -33,6 +33,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
             world_size: dump.world_size().and_then(|size| u32::try_from(size).ok()),
             ..Identity::default()
         },
+        is_read_from_clock: true,
         reach: spread.reach(),
         collectives: CollectiveParts::new(&options.spill),
         ..TraceFacts::default()

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use probe_sync_alignment::{
-    AlignSettings, Calibrated, ClockSource, MergeSettings, Outcome, Request, align, calibrate, check, merge,
+    AlignSettings, Calibrated, ClockSource, FilterSettings, MergeSettings, Outcome, Ranks, Request, align, calibrate,
+    check, merge,
 };
 use probe_sync_hang::Dump;
 
@@ -254,6 +255,34 @@ fn offsets_are_subtracted_and_decide_the_verdict() {
     assert!(said.contains("not rewritten; merge it into a .pftrace"), "{said}");
 }
 
+/// Pairs of a profiler's clock, 3 ms behind the system clock, move its traces and no dump.
+#[test]
+fn pairs_of_another_clock_do_not_move_a_dump() {
+    let folder = Folder::new();
+    let entries = [finished(("0", "default_pg"), 7, NOW, MS)];
+    let dump = folder.write("_dump_0", dump(&[("0", "default_pg", "[0]")], &entries));
+    let event = r#"{"ph": "X", "pid": 1, "tid": 1, "ts": 0, "dur": 1000, "name": "a"}"#;
+    let kineto = folder.write("trace.json", format!(r#"{{"baseTimeNanoseconds": {NOW}, "traceEvents": [{event}]}}"#));
+    let row = |at: i64| format!(r#"{{"tracer_clock_ns": {at}, "sys_clock_ns": {}, "bracket_ns": 100}}"#, at + 3 * MS);
+    let rows: Vec<String> = (-20..20).map(|second| row(NOW + second * 1000 * MS)).collect();
+    let (snapshots, offsets) = (folder.write("node0.jsonl", rows.join("\n")), folder.offsets(&[0]));
+    let check = |trace: PathBuf, moved_ns: i64, note: &str| {
+        let (traces, snapshots) = (vec![trace], vec![snapshots.clone()]);
+        let clocks = ClockSource::Offsets(offsets.clone());
+        let request = Request { traces, clocks, snapshots, nodes: vec![0], ..Request::default() };
+        let calibrated = calibrate(&request).expect("known clocks");
+        let output = folder.0.path().join("all.pftrace");
+        merge(&calibrated, &output, MergeSettings::default()).expect("merged");
+        let span = Perfetto.read_facts(&output, &FactOptions::default()).expect("a trace").span;
+        let first = NOW + moved_ns;
+        assert_eq!(span, Some((i128::from(first) * 1000, i128::from(first + MS) * 1000)));
+        let notes = calibrated.traces[0].notes.join("; ");
+        assert!(notes.contains(note) && !notes.contains("assuming"), "{notes}");
+    };
+    check(kineto, 3 * MS, "");
+    check(dump, 0, "a different clock than the trace's times and have no effect");
+}
+
 #[test]
 fn groups_of_one_name_with_other_members_are_not_compared() {
     let folder = Folder::new();
@@ -322,16 +351,20 @@ fn a_dump_accompanies_a_trace_of_its_rank() {
         ),
     );
     let offsets = folder.offsets(&[0, 0]);
-    let merged = |traces: Vec<PathBuf>| {
+    let merged = |traces: Vec<PathBuf>, ranks: Option<Ranks>| {
         let request = Request { traces, clocks: ClockSource::Offsets(offsets.clone()), ..Request::default() };
         let output = folder.0.path().join("all.pftrace");
-        let report = calibrate(&request).and_then(|calibrated| merge(&calibrated, &output, MergeSettings::default()));
+        let filter = FilterSettings { ranks, ..FilterSettings::default() };
+        let settings = MergeSettings { filter, ..MergeSettings::default() };
+        let report = calibrate(&request).and_then(|calibrated| merge(&calibrated, &output, settings));
         report.map(|report| report.traces.len()).map_err(|error| error.to_string())
     };
     let [zero, one] = dumps;
-    assert_eq!(merged(vec![zero.clone(), one, kineto.clone()]), Ok(3));
+    let all = vec![zero.clone(), one, kineto.clone()];
+    assert_eq!(merged(all.clone(), None), Ok(3));
+    assert_eq!(merged(all, "0".parse().ok()), Ok(2), "both of rank 0");
     let copy = folder.write("copy_0", &text);
-    let said = merged(vec![zero, copy, kineto]).expect_err("two dumps of one rank");
+    let said = merged(vec![zero, copy, kineto], None).expect_err("two dumps of one rank");
     assert!(said.contains("both from rank 0 and overlap in time"), "{said}");
 }
 
