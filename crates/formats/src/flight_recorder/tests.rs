@@ -10,7 +10,7 @@ use probe_sync_hang::Dump;
 
 use super::*;
 use crate::chunk::{Chunk, StringId, Value};
-use crate::model::{CollectiveKind, Instance, Picoseconds};
+use crate::model::{CollectiveKind, Instance, Picoseconds, Reach};
 use crate::{Perfetto, WantedArgs, detect, testing};
 
 const MS: i64 = 1_000_000;
@@ -68,9 +68,9 @@ fn dump(groups: &[(&str, &str, &str)], entries: &[String]) -> String {
 }
 
 /// Reads all of a file's events.
-fn chunk(path: &Path, map: &mut MapFunction<'_>) -> (Chunk, ChunkStats) {
+fn chunk(path: &Path, reach: Option<Reach>, map: &mut MapFunction<'_>) -> (Chunk, ChunkStats) {
     let mut read = None;
-    let options = ChunkOptions { args: WantedArgs::All, ..ChunkOptions::default() };
+    let options = ChunkOptions { args: WantedArgs::All, reach, ..ChunkOptions::default() };
     let stats = FlightRecorder
         .read_chunks(path, &options, map, &mut |chunk| {
             chunk.check(0).expect("a sound chunk");
@@ -109,7 +109,7 @@ fn every_operation_of_recorded_jobs_is_an_event_at_its_mapped_time() {
             assert_eq!(facts.span, span.map(|(first, last)| (i128::from(*first) * 1000, i128::from(*last) * 1000)));
 
             let mapped = |time: Picoseconds| time - 7_000_000 - time / 10_000;
-            let (chunk, stats) = chunk(&path, &mut { mapped });
+            let (chunk, stats) = chunk(&path, facts.reach, &mut { mapped });
             assert_eq!((stats.events, stats.untimed, stats.left_out), (facts.events, 0, 0));
             assert!(chunk.slices.track.is_empty(), "nothing had finished");
             let expected: Vec<i64> =
@@ -133,61 +133,46 @@ fn every_operation_of_recorded_jobs_is_an_event_at_its_mapped_time() {
     }
 }
 
+/// What an entry may state about its times and its state, by its time of enqueue after [`NOW`].
+const STATES: [(i64, &str); 6] = [
+    (
+        0,
+        r#", "state": "completed", "time_discovered_started_ns": 1758610505001000000, "time_discovered_completed_ns": 1758610505003000000, "duration_ms": 1.5, "frames": [{"name": "f", "filename": "a.py", "line": 3}]"#,
+    ),
+    (MS, r#", "state": "completed", "time_discovered_completed_ns": null, "duration_ms": 2.25"#),
+    (2 * MS, r#", "state": "started", "time_discovered_started_ns": 1758610505004000000"#),
+    (3 * MS, r#", "state": "scheduled", "time_discovered_completed_ns": 0"#),
+    // Gloo's words for one that has finished at an unknown time.
+    (4 * MS, r#", "state": "scheduled", "retired": true"#),
+    (6 * MS, r#", "state": "scheduled", "duration_ms": "long""#),
+];
+
+/// Writes a dump with these entries, one without a time, one that ends before it begins, and one
+/// from a year before.
+fn every_state(folder: &Folder) -> PathBuf {
+    let group = ("1", "TENSOR");
+    let of_state = |(number, (after_ns, more)): (u32, &(i64, &str))| {
+        let group = if number == 5 { ("2", "undefined") } else { group };
+        entry(group, number, "nccl:all_reduce", NOW + after_ns, more)
+    };
+    let mut entries: Vec<String> = (1..).zip(&STATES).map(of_state).collect();
+    entries.push(entry(group, 7, "nccl:all_reduce", 0, ""));
+    entries.push(finished(group, 8, NOW + 5 * MS, -1));
+    entries.push(finished(group, 9, NOW - 400 * 86_400_000 * MS, MS));
+    folder.write("rank1.json", dump(&[("1", "TENSOR", "[0, 1]")], &entries))
+}
+
 #[test]
 fn an_operation_is_a_slice_only_if_its_end_is_known() {
     let folder = Folder::new();
-    let group = ("1", "TENSOR");
-    let state = |state: &str, more: &str| format!(r#", "state": "{state}", "retired": {}{more}"#, state == "completed");
-    let entries = [
-        entry(
-            group,
-            1,
-            "nccl:all_reduce",
-            NOW,
-            &state(
-                "completed",
-                r#", "time_discovered_started_ns": 1758610505001000000, "time_discovered_completed_ns": 1758610505003000000, "duration_ms": 1.5, "frames": [{"name": "f", "filename": "a.py", "line": 3}]"#,
-            ),
-        ),
-        entry(
-            group,
-            2,
-            "nccl:broadcast",
-            NOW + MS,
-            &state(
-                "completed",
-                r#", "time_discovered_started_ns": null, "time_discovered_completed_ns": null, "duration_ms": 2.25"#,
-            ),
-        ),
-        entry(
-            group,
-            3,
-            "nccl:all_reduce",
-            NOW + 2 * MS,
-            &state("started", r#", "time_discovered_started_ns": 1758610505004000000"#),
-        ),
-        entry(group, 4, "nccl:all_reduce", NOW + 3 * MS, &state("scheduled", r#", "time_discovered_completed_ns": 0"#)),
-        // Gloo's words for one that has finished at an unknown time.
-        entry(("2", "undefined"), 5, "gloo:all_reduce", NOW + 4 * MS, r#", "state": "scheduled", "retired": true"#),
-        entry(group, 6, "nccl:all_reduce", 0, &state("scheduled", "")),
-        finished(group, 7, NOW + 5 * MS, -1),
-        finished(group, 8, NOW - 400 * 86_400_000 * MS, MS),
-        entry(group, 9, "nccl:all_reduce", NOW + 6 * MS, &state("scheduled", r#", "duration_ms": "long""#)),
-    ];
-    let path = folder.write("rank1.json", dump(&[("1", "TENSOR", "[0, 1]")], &entries));
+    let path = every_state(&folder);
     assert_eq!(detect(&path).map(TraceFormat::name).ok(), Some("flight_recorder"));
     let facts = facts(&path);
     assert_eq!((facts.events, facts.omitted.len(), facts.warnings.len()), (6, 2, 1), "{:?}", facts.warnings);
     assert!(facts.notes[0].contains("1 operation without a time"), "{:?}", facts.notes);
     assert_eq!(facts.collectives.len(), 1, "only one has members, an enqueue and a completion");
 
-    let options = ChunkOptions { args: WantedArgs::All, reach: facts.reach, ..ChunkOptions::default() };
-    let mut read = Chunk::default();
-    let take = &mut |chunk: &Chunk| {
-        read = chunk.clone();
-        Ok(())
-    };
-    let stats = FlightRecorder.read_chunks(&path, &options, &mut |time| time, take).expect("readable");
+    let (read, stats) = chunk(&path, facts.reach, &mut |time| time);
     assert_eq!((stats.events, stats.untimed, stats.left_out), (6, 1, 2));
     let slices: Vec<_> =
         read.slices.start_ns.iter().zip(&read.slices.end_ns).map(|(start, end)| (start - NOW, end - NOW)).collect();
@@ -200,30 +185,35 @@ fn an_operation_is_a_slice_only_if_its_end_is_known() {
     assert_eq!(instants, expected);
     let tracks: Vec<&str> = read.tracks.iter().map(|track| track.name.as_str()).collect();
     assert_eq!(tracks, ["Flight Recorder", "TENSOR (1)", "group 2"]);
+}
+
+#[test]
+fn arguments_are_what_the_recorder_states() {
+    let folder = Folder::new();
+    let (read, _) = chunk(&every_state(&folder), None, &mut |time| time);
     let first = read.slices.args[0];
-    let args: Vec<(String, Value)> = (first.first as usize..(first.first + first.count) as usize)
-        .map(|at| (text(&read.args.key[at]), read.args.value[at]))
-        .collect();
-    let names: Vec<&str> = args.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "finished",
-            "state",
-            "collective_seq_id",
-            "process_group",
-            "queued_ns",
-            "duration_ms",
-            "input_sizes",
-            "input_dtypes",
-            "frame"
-        ]
-    );
-    assert_eq!((args[0].1, args[2].1, args[4].1), (Value::Boolean(true), Value::Integer(1), Value::Integer(MS)));
-    let [Value::Json(sizes), Value::Json(types), Value::Text(frame)] = [args[6].1, args[7].1, args[8].1] else {
-        panic!("{args:?}")
+    let text = |id: StringId| read.strings.text(id).to_owned();
+    let argument = |at: u32| {
+        let (key, value) = (read.args.key[at as usize], read.args.value[at as usize]);
+        let value = match value {
+            Value::Text(id) | Value::Json(id) => text(id),
+            other => format!("{other:?}"),
+        };
+        format!("{}: {value}", text(key))
     };
-    assert_eq!([sizes, types, frame].map(|id| text(&id)), ["[[4, 2]]", "[\"Float\"]", "f (a.py:3)"]);
+    let arguments: Vec<String> = (first.first..first.first + first.count).map(argument).collect();
+    let expected = [
+        "finished: Boolean(true)",
+        "state: completed",
+        "collective_seq_id: Integer(1)",
+        "process_group: 1",
+        "queued_ns: Integer(1000000)",
+        "duration_ms: Float(1.5)",
+        "input_sizes: [[4, 2]]",
+        "input_dtypes: [\"Float\"]",
+        "frame: f (a.py:3)",
+    ];
+    assert_eq!(arguments, expected);
 }
 
 /// Rank 1's clock is 5 ms ahead, so its enqueue at 6 ms was at 1 ms.
@@ -250,7 +240,7 @@ fn offsets_are_subtracted_and_decide_the_verdict() {
     assert_eq!(span, Some((i128::from(NOW) * 1000, i128::from(NOW + 3 * MS) * 1000)));
 
     let refused = align(&calibrated, &folder.0.path().join("aligned"), AlignSettings::default())
-        .and_then(|aligning| aligning.map(|aligned| aligned.map(drop)).collect::<Result<(), _>>());
+        .and_then(|mut aligning| aligning.try_for_each(|aligned| aligned.map(drop)));
     let said = refused.expect_err("refused").to_string();
     assert!(said.contains("not rewritten; merge it into a .pftrace"), "{said}");
 }
