@@ -37,6 +37,26 @@ fn guilty_ranks_of_recorded_jobs_are_named() {
     }
 }
 
+/// Dumps state no host, so that clocks must be given or left out on purpose.
+#[test]
+fn the_last_operations_of_a_recorded_job_are_merged() {
+    let Some(folder) = recorded("gpu_error_1st") else { return };
+    let dumps: Vec<String> = (0..16).map(|rank| text(&folder.join(format!("_dump_{rank}"))).to_owned()).collect();
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("last.pftrace");
+    let merge = |flags: &[&str]| {
+        let mut command = probe_sync(&["merge", "--output", text(&path)]);
+        command.args(flags).args(&dumps);
+        output(command)
+    };
+    let refused = merge(&[]);
+    assert_eq!(refused.status.code(), Some(2), "{}", complaint(&refused));
+    assert!(complaint(&refused).contains("neither a clock nor a host name"), "{}", complaint(&refused));
+    let done = merge(&["--no-correction"]);
+    assert!(done.status.success(), "{}", complaint(&done));
+    assert!(String::from_utf8_lossy(&done.stdout).contains("16 traces, 289 events"), "{done:?}");
+}
+
 #[test]
 fn a_rank_whose_dump_is_cut_off_costs_itself() {
     let Some(folder) = recorded("lock_gil_1st") else { return };

@@ -70,9 +70,11 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     }
     if unfinished > 0 {
         let of = counted(facts.events, "operation");
-        facts
-            .notes
-            .push(format!("{unfinished} of {of} had not finished and are not compared with those of other ranks"));
+        let note = format!("{unfinished} of {of} had not finished and are not compared with those of other ranks");
+        facts.notes.push(note);
+    }
+    if !facts.collectives.is_empty() {
+        facts.notes.push(ENQUEUED.to_owned());
     }
     Ok(facts)
 }
@@ -97,3 +99,6 @@ fn part(recorded: &Recorded<'_>, groups: &mut Groups) -> Option<CollectiveEvent>
     let ps = |time_ns: i64| Picoseconds::from(time_ns) * PS_PER_NS;
     Some(CollectiveEvent { label, number, start_ps: ps(start_ns), end_ps: ps(end_ns), recipients })
 }
+
+const ENQUEUED: &str =
+    "its collectives begin when the host enqueued them, which may be long before its device began them";

@@ -48,7 +48,7 @@ impl<'a> Timed<'a> {
 /// in another format: device times there are not compared with enqueues here.
 pub(super) fn group_name(recorded: &Recorded<'_>) -> String {
     match recorded.description {
-        "" | UNDESCRIBED => format!("group {}", recorded.group),
+        "" | UNDESCRIBED => format!("{} (undescribed)", recorded.group),
         description => format!("{description} ({})", recorded.group),
     }
 }

@@ -171,6 +171,7 @@ fn an_operation_is_a_slice_only_if_its_end_is_known() {
     assert_eq!((facts.events, facts.omitted.len(), facts.warnings.len()), (6, 2, 1), "{:?}", facts.warnings);
     assert!(facts.notes[0].contains("1 operation without a time"), "{:?}", facts.notes);
     assert_eq!(facts.collectives.len(), 1, "only one has members, an enqueue and a completion");
+    assert!(facts.notes[2].contains("enqueued"), "{:?}", facts.notes);
 
     let (read, stats) = chunk(&path, facts.reach, &mut |time| time);
     assert_eq!((stats.events, stats.untimed, stats.left_out), (6, 1, 2));
@@ -184,7 +185,7 @@ fn an_operation_is_a_slice_only_if_its_end_is_known() {
     let expected = [(4 * MS, open.clone()), (3 * MS, open.clone()), (4 * MS, "all_reduce".to_owned()), (6 * MS, open)];
     assert_eq!(instants, expected);
     let tracks: Vec<&str> = read.tracks.iter().map(|track| track.name.as_str()).collect();
-    assert_eq!(tracks, ["Flight Recorder", "TENSOR (1)", "group 2"]);
+    assert_eq!(tracks, ["Flight Recorder", "TENSOR (1)", "2 (undescribed)"]);
 }
 
 #[test]
