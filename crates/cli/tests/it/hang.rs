@@ -53,8 +53,11 @@ fn the_last_operations_of_a_recorded_job_are_merged() {
     assert_eq!(refused.status.code(), Some(2), "{}", complaint(&refused));
     assert!(complaint(&refused).contains("neither a clock nor a host name"), "{}", complaint(&refused));
     let done = merge(&["--no-correction"]);
-    assert!(done.status.success(), "{}", complaint(&done));
-    assert!(String::from_utf8_lossy(&done.stdout).contains("16 traces, 289 events"), "{done:?}");
+    let all = probe_sync(&["merge", "--no-correction", text(&folder), "--output", text(&path)]);
+    for done in [done, output(all)] {
+        assert!(done.status.success(), "{}", complaint(&done));
+        assert!(String::from_utf8_lossy(&done.stdout).contains("16 traces, 289 events"), "{done:?}");
+    }
 }
 
 #[test]
