@@ -26,7 +26,9 @@ fn judge(job: &Job) {
     assert!(!verdict.text().is_empty());
     assert!(serde_json::to_string(&verdict).is_ok());
     let ranks: Vec<u32> = verdict.causes.iter().flat_map(|cause| cause.ranks.clone()).collect();
-    assert!(job.timeline(&ranks, &clocks).ranks.len() <= ranks.len());
+    let is_missing = |rank: &u32| verdict.missing_dumps.iter().any(|missing| missing.rank == *rank);
+    assert!(ranks.iter().all(|rank| job.has(*rank) || is_missing(rank)), "{verdict:?}");
+    assert!(job.timeline(&ranks, &clocks).ranks.iter().all(|shown| ranks.contains(&shown.rank)));
 }
 
 /// A stack has frames, on one line each.

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use probe_sync_alignment::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_formats::model::{MarkStamp, MarkToken, MergeFacts, Picoseconds, TraceFacts};
 use probe_sync_formats::{
-    CpuClock, FactOptions, Kineto, MapFunction, MergeInput, MergeOptions, Perfetto, RewriteOptions, RewriteStats,
-    Rocpd, TraceFormat, XSpace, detect,
+    ChunkOptions, CpuClock, FactOptions, FlightRecorder, Kineto, MapFunction, MergeInput, MergeOptions, Perfetto,
+    RewriteOptions, RewriteStats, Rocpd, TraceFormat, WantedArgs, XSpace, detect,
 };
 use probe_sync_time::Duration;
 use regex::Regex;
@@ -128,6 +128,7 @@ fn told(facts: &TraceFacts) -> String {
         groups,
         merged,
         clock,
+        is_read_from_clock,
         stated_clock,
         aligned_to,
         aligned_sigma_ns,
@@ -147,7 +148,7 @@ fn told(facts: &TraceFacts) -> String {
             base_ns,
             merged,
             has_snapshot_plane,
-            clock,
+            (clock, is_read_from_clock),
             stated_clock,
             (aligned_to, aligned_sigma_ns),
             cpu_behind_ns,
@@ -215,10 +216,27 @@ pub fn trace_format(data: &[u8]) {
     with_directory(|directory| {
         let input = directory.join("in");
         write(&input, data);
-        if let Ok(format) = detect(&input) {
-            let _ = format.read_facts(&input, &options());
+        let Ok(format) = detect(&input) else { return };
+        let Ok(facts) = format.read_facts(&input, &options()) else { return };
+        check_facts(&facts);
+        let flight_recorder: &dyn TraceFormat = &FlightRecorder;
+        if format == flight_recorder {
+            dump(&input, &facts);
         }
     });
+}
+
+/// A dump of the Flight Recorder: every event of the facts is shown, and nothing else.
+fn dump(input: &Path, facts: &TraceFacts) {
+    let options = ChunkOptions { args: WantedArgs::All, reach: facts.reach, ..ChunkOptions::default() };
+    let (mut events, mut tracks) = (0, 0);
+    let read = FlightRecorder.read_chunks(input, &options, &mut |time| time, &mut |chunk| {
+        chunk.check(tracks)?;
+        events += chunk.events() as u64;
+        tracks += chunk.tracks.len();
+        Ok(())
+    });
+    assert_eq!((read.expect("it was read before").events, events), (facts.events, facts.events));
 }
 
 /// Offsets as JSON lines or CSV: the maps made of them keep the order of times.

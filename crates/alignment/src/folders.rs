@@ -2,13 +2,13 @@
 //!
 //! In a directory, a trace is a file named the way a profiler names one, or a file of Kineto's kind
 //! that begins like one. Files that this program wrote are skipped; their statistics lie next to
-//! them.
+//! them. A directory without traces stands for the Flight Recorder dumps in it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use probe_sync_formats::{FORMATS, is_kineto};
+use probe_sync_formats::{FORMATS, FlightRecorder, TraceFormat, detect, is_kineto};
 
 use crate::copies;
 use crate::outputs;
@@ -19,6 +19,8 @@ use crate::request::{ClockSource, Request};
 pub enum Wanted {
     /// Traces of all formats.
     Traces,
+    /// Flight Recorder dumps, under any name.
+    Dumps,
     /// Databases, under any name.
     #[cfg(feature = "rocpd")]
     Databases,
@@ -74,6 +76,9 @@ pub fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> {
         }
         let before = paths.len();
         list(path, DEPTH, wanted, &request.outputs, &mut paths)?;
+        if paths.len() == before && wanted == Wanted::Traces {
+            list(path, DEPTH, Wanted::Dumps, &request.outputs, &mut paths)?;
+        }
         let some = &mut paths[before..];
         if some.is_empty() {
             let problem = format!("{}: there is no {} in this folder", path.display(), wanted.names());
@@ -137,6 +142,7 @@ impl Wanted {
                 let endings = FORMATS.iter().flat_map(|format| format.profiler_endings());
                 format!("trace ({})", endings.map(|ending| format!("*{ending}")).collect::<Vec<_>>().join(", "))
             }
+            Self::Dumps => "Flight Recorder dump".to_owned(),
             #[cfg(feature = "rocpd")]
             Self::Databases => "database (*.db)".to_owned(),
         }
@@ -145,6 +151,10 @@ impl Wanted {
     fn is(self, path: &Path, outputs: &[PathBuf]) -> bool {
         match self {
             Self::Traces => (named_by_profiler(path) || is_kineto(path)) && !is_ours(path, outputs),
+            Self::Dumps => {
+                let recorder: &dyn TraceFormat = &FlightRecorder;
+                detect(path).is_ok_and(|format| format == recorder)
+            }
             #[cfg(feature = "rocpd")]
             Self::Databases => path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("db")),
         }
@@ -227,6 +237,13 @@ mod tests {
         };
         std::fs::create_dir(at("empty")).expect("a folder");
         refused(&request(vec![at("empty")]), "there is no trace (*.pt.trace.json");
+        for (name, content) in
+            [("_dump_0", r#"{"entries": [], "pg_config": {}"#), ("0.stack", "main"), ("a.json", "{}")]
+        {
+            std::fs::write(at("empty").join(name), content).expect("a file");
+        }
+        let found = search(&request(vec![at("empty")]), Wanted::Traces).expect("a dump");
+        assert_eq!(found.paths, [at("empty/_dump_0")]);
         refused(&Request { nodes: vec![0], ..request(vec![at("b")]) }, "--nodes depends on the order");
     }
 }

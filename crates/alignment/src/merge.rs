@@ -207,9 +207,14 @@ fn merge_within(
     Ok(report)
 }
 
-/// Selects the traces of some ranks; a trace without a rank counts by its node.
+/// Selects the traces of some ranks; a trace without a rank counts by its node, and a record that
+/// accompanies a rank's traces by that rank.
 fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error> {
-    let known: Vec<u32> = calibrated.traces.iter().map(|of| of.trace.rank_part).collect();
+    let rank = |of: &CalibratedTrace| {
+        let accompanied = of.trace.facts.identity.rank.filter(|_| of.trace.format.accompanies_traces());
+        accompanied.unwrap_or(of.trace.rank_part)
+    };
+    let known: Vec<u32> = calibrated.traces.iter().map(rank).collect();
     let absent = ranks.without_any(&known);
     if !absent.is_empty() {
         let known: Vec<String> = known.iter().map(u32::to_string).collect();
@@ -221,7 +226,7 @@ fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error>
         return Err(Error::Request { problem });
     }
     let mut some = calibrated.clone();
-    some.traces.retain(|of| ranks.contains(of.trace.rank_part));
+    some.traces.retain(|of| ranks.contains(rank(of)));
     Ok(some)
 }
 

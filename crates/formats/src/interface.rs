@@ -24,11 +24,18 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     /// Returns the file name endings that profilers use; traces in a folder are found by them.
     fn profiler_endings(&self) -> &'static [&'static str];
 
-    /// Returns the recommended ending of an output, for messages.
+    /// Returns the recommended ending of an output, for messages; empty if files of this format are
+    /// never written.
     fn output_ending(&self) -> &'static str;
 
     /// Returns true if an output whose name ends in `.gz` is compressed with gzip.
     fn packs_outputs(&self) -> bool;
+
+    /// Returns true if a file holds what its process knew, and not what a profiler saw: it may cover
+    /// the time of another trace of its rank and is no copy of it.
+    fn accompanies_traces(&self) -> bool {
+        false
+    }
 
     /// Returns true if `evidence` shows that a file is of this format.
     fn detect(&self, evidence: Evidence<'_>) -> bool;

@@ -11,12 +11,13 @@
 //!
 //! This crate quarantines SQLite (feature `rocpd`). It knows no clocks: where they come from and
 //! which trace belongs to which node is decided in later crates. It uses `time`, `files`,
-//! `estimate` (lines of a run's files) and `rocpd`.
+//! `lines`, `hang` (dumps of the Flight Recorder) and `rocpd`.
 #![forbid(unsafe_code)]
 
 mod aligned;
 pub mod chunk;
 mod error;
+mod flight_recorder;
 pub mod gzip;
 mod in_order;
 mod interface;
@@ -41,6 +42,7 @@ use std::path::Path;
 
 pub use aligned::{ALIGNED_PLANE, ALIGNED_SIGMA, ALIGNED_TO};
 pub use error::Error;
+pub use flight_recorder::FlightRecorder;
 pub use in_order::{Stages, in_order};
 pub use interface::{
     AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
@@ -59,7 +61,8 @@ pub use xspace::XSpace;
 pub use xspace::fields as xspace_fields;
 
 /// Detects the format of a file: by its name if a format recognises it, otherwise by its first
-/// bytes, decompressed if they are gzip.
+/// bytes, decompressed if they are gzip. Flight Recorder dumps may be named like Kineto traces, so
+/// only the first bytes distinguish these.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or matches no format.
@@ -67,21 +70,32 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     let name = plain_name(path);
     if let Some(format) = known(Evidence::Name(&name)) {
-        return Ok(format);
+        let kineto: &dyn TraceFormat = &Kineto;
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let is_dump = format == kineto
+            && is_file
+            && head(path, &mut file).is_ok_and(|head| FlightRecorder.detect(Evidence::Head(&head)));
+        return Ok(if is_dump { &FlightRecorder } else { format });
     }
-    let mut head = gzip::head(&mut file, HEAD_BYTES).map_err(Error::io(path, "read"))?;
-    if gzip::is_packed(&head) {
-        let mut unpacked = Vec::with_capacity(HEAD_BYTES);
-        let mut reader = flate2::read::MultiGzDecoder::new(file).take(HEAD_BYTES as u64);
-        reader.read_to_end(&mut unpacked).map_err(Error::io(path, "unpack"))?;
-        head = unpacked;
-    }
+    let head = head(path, &mut file)?;
     if let Some(format) = known(Evidence::Head(&head)) {
         return Ok(format);
     }
     let spaces = head.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(&head).iter().all(u8::is_ascii_whitespace);
     let problem = if spaces { "begins with nothing but white space" } else { NONE_OF_OURS };
     Err(Error::malformed(path, 0, problem))
+}
+
+/// The first bytes of a file, decompressed if they are gzip.
+fn head(path: &Path, file: &mut File) -> Result<Vec<u8>, Error> {
+    let head = gzip::head(file, HEAD_BYTES).map_err(Error::io(path, "read"))?;
+    if !gzip::is_packed(&head) {
+        return Ok(head);
+    }
+    let mut unpacked = Vec::with_capacity(HEAD_BYTES);
+    let mut reader = flate2::read::MultiGzDecoder::new(file).take(HEAD_BYTES as u64);
+    reader.read_to_end(&mut unpacked).map_err(Error::io(path, "unpack"))?;
+    Ok(unpacked)
 }
 
 /// Whether a file of JSON begins as Kineto's do; one that cannot be read does not.
@@ -105,7 +119,7 @@ pub fn is_kineto(path: &Path) -> bool {
 }
 
 /// Refuses an output whose name suggests another format than will be written, or whose name ending
-/// matches neither a format nor an input.
+/// matches neither a format nor an input. Formats that are never written refuse it themselves.
 ///
 /// # Errors
 /// [`Error::Request`] with the endings that fit.
@@ -114,7 +128,7 @@ pub fn refuse_other_ending<'a>(
     output: &Path,
     inputs: impl IntoIterator<Item = &'a Path>,
 ) -> Result<(), Error> {
-    if probe_sync_files::is_stream(output) {
+    if probe_sync_files::is_stream(output) || format.output_ending().is_empty() {
         return Ok(());
     }
     let name = plain_name(output);
@@ -145,20 +159,20 @@ fn plain_name(path: &Path) -> String {
     name.trim_end_matches(".gz").to_owned()
 }
 
-/// All formats, in the order in which they are tried: a text file may begin with a line feed, which
-/// is also the tag of the first field of an XSpace and of the packets of a Perfetto trace.
+/// All formats, in the order in which they are tried: a dump may be JSON, as Kineto's traces are,
+/// and a text file may begin with a line feed, which is also the tag of the first field of an
+/// XSpace and of the packets of a Perfetto trace.
 #[cfg(feature = "rocpd")]
-pub const FORMATS: [&dyn TraceFormat; 4] = [&Kineto, &Perfetto, &XSpace, &Rocpd];
+pub const FORMATS: [&dyn TraceFormat; 5] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace, &Rocpd];
 /// All formats of a build without databases, in the order in which they are tried.
 #[cfg(not(feature = "rocpd"))]
-pub const FORMATS: [&dyn TraceFormat; 3] = [&Kineto, &Perfetto, &XSpace];
+pub const FORMATS: [&dyn TraceFormat; 4] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace];
 
 const HEAD_BYTES: usize = 4096;
 #[cfg(feature = "rocpd")]
-const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto) or a SQLite database";
+const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto), a Flight Recorder dump or a SQLite database";
 #[cfg(not(feature = "rocpd"))]
-const NONE_OF_OURS: &str =
-    "is not JSON or protobuf (XSpace, Perfetto); reading databases needs a build with the feature rocpd";
+const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto) or a Flight Recorder dump; reading databases needs a build with the feature rocpd";
 
 #[cfg(test)]
 mod tests {

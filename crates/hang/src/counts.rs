@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Deserialize;
 
-use crate::dump::DumpError;
+use crate::dump::{DumpError, malformed_json};
 use crate::job::{Job, Kind, Operation, Progress, Rank};
 
 /// Counts of the operations that ranks have begun, by group.
@@ -66,7 +66,7 @@ impl Counts {
         }
         let document: Document = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => DumpError::NotADump(error.to_string()),
-            _ => DumpError::Malformed(error.to_string()),
+            _ => malformed_json(bytes, &error),
         })?;
         match document {
             Document { communicators: Some(communicators), .. } => ras(&communicators),

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::dump::{Dump, DumpError, Entry};
+use crate::dump::{DEFAULT_GROUP, Dump, DumpError, Entry};
 use crate::recent::Recent;
 
 /// Everything known about a job that has stopped.
@@ -118,24 +118,16 @@ impl Job {
         if self.ranks.contains_key(&rank) {
             return Err(DumpError::NotADump(format!("there is another dump of rank {rank}")));
         }
-        // Gloo states one group, without a name, and its ranks as the group numbers them.
-        let stated = dump.pg_config.iter().filter(|(name, group)| !name.is_empty() && !group.ranks.0.is_empty());
-        let foreign = stated.clone().find(|(_, group)| !group.ranks.0.contains(&rank));
-        if let Some((name, _)) = foreign {
-            return Err(DumpError::NotADump(format!(
-                "rank {rank} is not a member of its own group {name}; does the file's name end with the rank?"
-            )));
-        }
+        dump.refuse_other_rank(rank)?;
         let mut found = Rank { host: dump.host_name.clone(), entries: dump.entries.len(), ..Rank::default() };
         let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
-        for (name, group) in stated {
+        for (name, group) in dump.stated_groups() {
             let at = self.group(name, group.desc.as_deref().unwrap_or_default(), &group.ranks.0);
             found.groups.insert(at);
         }
         for entry in &dump.entries {
             let (name, description) = (&entry.process_group.0.0, &entry.process_group.1.0);
-            let members = dump.pg_config.get(name).map(|group| group.ranks.0.as_slice()).unwrap_or_default();
-            let group = self.group(name, description, members);
+            let group = self.group(name, description, dump.members(name));
             found.groups.insert(group);
             numbers.insert(entry.pg_id, group);
             self.add_entry(&mut found, rank, group, entry);
@@ -201,10 +193,10 @@ impl Job {
     }
 
     fn add_entry(&mut self, rank: &mut Rank, own: u32, group: u32, entry: &Entry) {
-        let name = entry.profiling_name.split_once(':').map_or(entry.profiling_name.as_str(), |(_, name)| name);
+        let name = entry.name();
         let kind = self.kind(own, group, name, entry);
         self.groups[group as usize].point_to_point |= entry.is_p2p;
-        let completed = entry.retired || entry.state.as_deref() == Some("completed");
+        let completed = entry.is_finished();
         let interned = self.names.number(name);
         rank.recent.push(entry, interned, group, completed);
         if let Kind::Collective { sequence } = kind {
@@ -220,14 +212,17 @@ impl Job {
             group,
             name: self.names.number(name),
             kind,
-            element: self.names.number(entry.input_dtypes.as_ref().and_then(|types| types.0.as_deref()).unwrap_or("")),
-            elements_in: entry.input_sizes.0,
+            element: self
+                .names
+                .number(entry.input_dtypes.as_ref().and_then(|types| types.0.first()).map_or("", String::as_str)),
+            elements_in: entry.input_sizes.elements(),
             created_ns: entry.time_created_ns,
             started: entry.state.as_deref() == Some("started"),
         };
         if completed {
             rank.has_finished = true;
-            let has_succeeded = entry.state.as_deref() == Some("completed");
+            let has_succeeded =
+                entry.state.as_deref() == Some("completed") || entry.time_discovered_completed_ns.time().is_some();
             rank.ended_last = (!has_succeeded && !entry.is_p2p && rank.pending.is_empty()).then_some(operation);
         } else {
             rank.ended_last = None;
@@ -347,9 +342,6 @@ impl Names {
         number
     }
 }
-
-/// Description of the group that torch's `init_process_group` makes.
-const DEFAULT_GROUP: &str = "default_pg";
 
 /// Higher ranks are not taken for ranks without a dump if dumps do not state the members of groups.
 const LAST_RANK: u32 = 65_535;

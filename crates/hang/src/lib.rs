@@ -7,6 +7,7 @@
 //! ranks, times decide if [`Clocks`] allow it; otherwise the verdict says which ranks cannot be
 //! told apart. [`Stack::read`] reads where a rank's program is, for [`Verdict::with_stacks`], and
 //! [`Job::timeline`] returns the last operations of some ranks.
+//! [`Dump::operations`] lists what a dump records, for other views of it.
 //!
 //! # Examples
 //! Rank 0 waits in an all-reduce that rank 1 never enqueued.
@@ -40,9 +41,9 @@ mod dump;
 mod evidence;
 mod job;
 mod judge;
+mod observed;
 mod pickle;
 mod recent;
-mod recorded;
 mod stack;
 mod timeline;
 mod times;
@@ -51,9 +52,9 @@ mod waits;
 
 pub use clocks::Clocks;
 pub use counts::Counts;
-pub use dump::{Dump, DumpError};
+pub use dump::{Dump, DumpError, MAX_BYTES, Recorded, rank_in_name};
 pub use job::Job;
-pub use recorded::Recorded;
+pub use observed::Observed;
 pub use stack::Stack;
 pub use timeline::{Enqueued, RankTimeline, Timeline};
 pub use verdict::named as ranks;

@@ -38,8 +38,8 @@ enum Node<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {position}: {what}")]
 pub(crate) struct Malformed {
-    position: usize,
-    what: String,
+    pub(crate) position: usize,
+    pub(crate) what: String,
 }
 
 impl<'a> Pickle<'a> {

@@ -340,7 +340,7 @@ class Torch(Mended):
                         time.sleep(0.2)
                     told = run(CLI, "hang", "--live", folder / "out")
                     self.assertRegex(told, rf"(?m)^cause +(probably )?rank 2\b.*{why}")
-                    evidence = folder / "out" / "hang" / "1"
+                    (evidence,) = (folder / "out" / "hang").iterdir()
                     answered = {0, 1, 3} if fault == "locked" else {0, 1, 2, 3}
                     names = {f"rank_{rank}{kind}" for rank in answered for kind in ("", ".stack")}
                     self.assertEqual({path.name for path in evidence.iterdir()}, {*names, "arrivals.json", "verdict.json"})

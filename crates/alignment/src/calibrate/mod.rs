@@ -333,7 +333,7 @@ impl MixedTies {
     fn look(&mut self, clock: &NodeClock) {
         self.assumed |= clock.tie == Tie::Assumed;
         self.marked |= clock.marks.is_some();
-        self.tied |= clock.tie != Tie::Assumed && clock.marks.is_none();
+        self.tied |= !matches!(clock.tie, Tie::Assumed | Tie::SameClock) && clock.marks.is_none();
         self.early |= clock.residuals.as_ref().is_some_and(|residuals| residuals.early_by_up_to_ns > 0.0);
     }
 

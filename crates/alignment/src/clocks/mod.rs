@@ -63,7 +63,8 @@ pub enum Timeline<'a> {
 pub enum Tie {
     /// No evidence; R is taken as S.
     Assumed,
-    /// Brackets around marks of the trace, all consistent with R = S; R is taken as S.
+    /// Times read from S itself, as the format says, or brackets around marks of the trace, all
+    /// consistent with R = S; R is taken as S.
     SameClock,
     /// Brackets around marks of the trace, all consistent with S plus a constant other than 0.
     SteadyClock,
@@ -224,7 +225,7 @@ pub fn node_clock(
         (Some(map), _) => (Some(map), None),
         (None, fitted) => fitted.map(|PairMap { map, residuals }| (map, residuals)).unzip(),
     };
-    let tie = if tracer.is_some() { tie } else { Tie::Assumed };
+    let tie = if tracer.is_some() || facts.is_read_from_clock { tie } else { Tie::Assumed };
     let marks = tracer.as_ref().and_then(|map| MarkBounds::of(&facts.brackets, map));
     let raw_tie = tracer_map(&of_planes.pairs, &steps).map_err(Error::clock(node))?.map(|tie| tie.map);
     let mut raw = raw_tie.clone().map(MapChain::new);
@@ -295,6 +296,9 @@ fn usable_pairs(
     snapshots: Option<&Snapshots>,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<ClockPair>, Tie), String> {
+    if facts.is_read_from_clock {
+        return Ok((Vec::new(), Tie::SameClock));
+    }
     let of_marks = match brackets::judge(&facts.brackets) {
         // What other pairs say of R is less.
         Judged::Steady { ahead_ps: 0 } => return Ok((Vec::new(), Tie::SameClock)),

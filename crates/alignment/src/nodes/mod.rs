@@ -5,7 +5,7 @@
 //! Only a recorded fact or the caller's word assigns a trace to a node. If they disagree or say
 //! nothing, the trace is refused, because an offset applied to the wrong node makes every
 //! conclusion wrong. File names and their order are not facts: ranks 0, 8, 16 and 56 sort as 0, 16,
-//! 56, 8.
+//! 56, 8. Only a dump of the Flight Recorder has its rank there, put by the recorder itself.
 
 mod known;
 mod list;
@@ -177,7 +177,8 @@ fn refuse_repeated(traces: &[NodeTrace]) -> Result<(), Error> {
 }
 
 /// What distinguishes traces: their ranks, otherwise their nodes while these are free, otherwise
-/// the next free number. A rank may have several traces, one after the other.
+/// the next free number. A rank may have several traces, one after the other, and records of its
+/// process that accompany them; such a record is a part of its own.
 ///
 /// # Errors
 /// Returns an error if two traces of a rank overlap in time: one may be a copy of the other.
@@ -185,14 +186,15 @@ fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
     let mut taken: BTreeMap<u32, PathBuf> = BTreeMap::new();
     let mut later = Vec::new();
     let mut in_time: Vec<usize> = (0..traces.len()).collect();
-    in_time.sort_by_key(|index| traces[*index].facts.span);
-    let mut of_rank: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    in_time.sort_by_key(|index| (traces[*index].format.accompanies_traces(), traces[*index].facts.span));
+    let mut of_rank: BTreeMap<(u32, bool), Vec<usize>> = BTreeMap::new();
     for index in in_time {
         let Some(rank) = traces[index].facts.identity.rank else {
             later.push(index);
             continue;
         };
-        let before = of_rank.entry(rank).or_default();
+        let accompanies = traces[index].format.accompanies_traces();
+        let before = of_rank.entry((rank, accompanies)).or_default();
         // A process that a rank starts inherits its variables, and one that is started again has
         // its rank.
         let is_process = traces[index].facts.identity.guid.is_some();
@@ -205,14 +207,13 @@ fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
             return Err(Error::Nodes { problem });
         }
         let trace = &mut traces[index];
-        match before.len() {
-            0 => {
-                trace.part = rank;
-                taken.insert(rank, trace.path.clone());
-            }
-            _ => later.push(index),
+        if before.is_empty() && !taken.contains_key(&rank) {
+            trace.part = rank;
+            taken.insert(rank, trace.path.clone());
+        } else {
+            later.push(index);
         }
-        if !is_process {
+        if !is_process && !accompanies {
             (trace.span, trace.rank_part) = (before.len() as u32, rank);
         }
         before.push(index);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
 use probe_sync_files::open_regular;
-use probe_sync_hang::{Counts, Dump, DumpError, Job, Stack};
+use probe_sync_hang::{Counts, Dump, DumpError, Job, Stack, rank_in_name};
 
 use super::recordings;
 use crate::output::Usage;
@@ -77,7 +77,7 @@ impl Files {
             self.recordings.push(path.to_owned());
             return Ok(true);
         }
-        let Some(rank) = rank_of(stack.unwrap_or(name)) else { return Ok(false) };
+        let Some(rank) = rank_in_name(stack.unwrap_or(name)) else { return Ok(false) };
         let files = if stack.is_some() { &mut self.stacks } else { &mut self.dumps };
         match files.insert(rank, path.to_owned()) {
             None => Ok(true),
@@ -146,13 +146,6 @@ impl Files {
         }
         stacks
     }
-}
-
-/// Returns the last number of a file's name without its ending.
-pub fn rank_of(name: &str) -> Option<u32> {
-    let stem = [".json", ".pickle", ".pkl"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
-    let digits = stem.len() - stem.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
-    stem[stem.len() - digits..].parse().ok()
 }
 
 fn read(files: &BTreeMap<u32, PathBuf>) -> (Job, Vec<String>) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use probe_sync_hang::{Dump, Recorded, Stack};
+use probe_sync_hang::{Dump, Observed, Stack};
 use probe_sync_record::Recording;
 use probe_sync_record::read::CollectiveScope;
 
@@ -40,7 +40,7 @@ fn read(path: &Path) -> anyhow::Result<(u32, OfRecording)> {
     let recording = Recording::open(path)?;
     let facts = recording.facts();
     let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-    let rank = facts.rank.or_else(|| super::files::rank_of(name));
+    let rank = facts.rank.or_else(|| probe_sync_hang::rank_in_name(name));
     let rank = rank.context("it states no rank, and neither does its name")?;
     let system = recording.on_system().ok();
     let at_ns = |ticks: u64| system.as_ref().map(|system| system.clock().at(ticks).0);
@@ -59,7 +59,7 @@ fn dump(recording: &Recording, at_ns: impl Fn(u64) -> Option<i64>) -> anyhow::Re
     }
     let recorded = |part: CollectiveScope| {
         let members = part.ranks.as_deref().and_then(|list| serde_json::from_str(list).ok());
-        Some(Recorded {
+        Some(Observed {
             operation: part.operation,
             group: part.group?,
             members: members.unwrap_or_default(),
@@ -73,10 +73,10 @@ fn dump(recording: &Recording, at_ns: impl Fn(u64) -> Option<i64>) -> anyhow::Re
     // A message is matched by its two ranks, which the recorder numbers as its caller likes.
     let is_of_all = |part: &CollectiveScope| part.operation != "send" && part.operation != "recv";
     let parts = recording.collectives(OPERATIONS)?;
-    let operations: Vec<Recorded> = parts.into_iter().filter(is_of_all).filter_map(recorded).collect();
+    let operations: Vec<Observed> = parts.into_iter().filter(is_of_all).filter_map(recorded).collect();
     Ok(match operations.is_empty() {
         true => Err("its recording has no collective operations with a group and a number"),
-        false => Ok(Dump::of_recorded(Some(recording.facts().host.clone()), operations)),
+        false => Ok(Dump::of_observed(Some(recording.facts().host.clone()), operations)),
     })
 }
 

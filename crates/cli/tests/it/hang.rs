@@ -37,6 +37,29 @@ fn guilty_ranks_of_recorded_jobs_are_named() {
     }
 }
 
+/// Dumps state no host, so that clocks must be given or left out on purpose.
+#[test]
+fn the_last_operations_of_a_recorded_job_are_merged() {
+    let Some(folder) = recorded("gpu_error_1st") else { return };
+    let dumps: Vec<String> = (0..16).map(|rank| text(&folder.join(format!("_dump_{rank}"))).to_owned()).collect();
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("last.pftrace");
+    let merge = |flags: &[&str]| {
+        let mut command = probe_sync(&["merge", "--output", text(&path)]);
+        command.args(flags).args(&dumps);
+        output(command)
+    };
+    let refused = merge(&[]);
+    assert_eq!(refused.status.code(), Some(2), "{}", complaint(&refused));
+    assert!(complaint(&refused).contains("neither a clock nor a host name"), "{}", complaint(&refused));
+    let done = merge(&["--no-correction"]);
+    let all = probe_sync(&["merge", "--no-correction", text(&folder), "--output", text(&path)]);
+    for done in [done, output(all)] {
+        assert!(done.status.success(), "{}", complaint(&done));
+        assert!(String::from_utf8_lossy(&done.stdout).contains("16 traces, 289 events"), "{done:?}");
+    }
+}
+
 #[test]
 fn a_rank_whose_dump_is_cut_off_costs_itself() {
     let Some(folder) = recorded("lock_gil_1st") else { return };
@@ -104,6 +127,15 @@ fn a_recording_serves_where_there_is_no_dump() {
     assert!(told.status.success(), "{}", complaint(&told));
     assert!(lines.contains("rank 1") && lines.contains("it never enqueued barrier #2 of world"), "{lines}");
     assert!(lines.contains("stack        rank 1: in load data\n"), "{lines}");
+    // Beside dumps, whose groups and numbers are others, it is only a stack.
+    let entry = r#"{"record_id": 1, "process_group": ["0", "world"], "collective_seq_id": 9, "profiling_name": "nccl:all_gather", "state": "scheduled"}"#;
+    let groups = r#"{"0": {"desc": "world", "ranks": "[0, 1]"}}"#;
+    let dump = format!(r#"{{"version": "2.10", "pg_config": {groups}, "entries": [{entry}]}}"#);
+    fs::write(folder.path().join("rank_0"), dump).expect("writable");
+    let told = output(probe_sync(&["hang", text(folder.path())]));
+    let lines = String::from_utf8(told.stdout).expect("text");
+    assert!(lines.contains("probably rank 1: all_gather #9 of world waits for it; no dump"), "{lines}");
+    assert!(lines.contains("stack        rank 1: in load data\n"), "{lines}");
 }
 
 #[test]
@@ -114,15 +146,11 @@ fn ras_serves_where_there_are_no_dumps_and_otherwise_says_why_one_is_missing() {
     let ranks: Vec<String> =
         [0, 1].map(|rank| format!(r#"{{{}, "collective_counts": {{"AllReduce": 5}}}}"#, place(rank))).to_vec();
     let missing = format!(r#"{{{}, "status": {{"unresponsive": true, "considered_dead": false}}}}"#, place(2));
-    let (ranks, empty) = (ranks.join(","), "[]");
-    let write = |missing: &str| {
-        let size = if missing.is_empty() { 2 } else { 3 };
-        let communicator =
-            format!(r#"{{"hash": "0xa", "size": {size}, "ranks": [{ranks}], "missing_ranks": [{missing}]}}"#);
-        fs::write(folder.path().join("ras.json"), format!(r#"{{"communicators": [{communicator}]}}"#))
-            .expect("writable");
-    };
-    write(&missing);
+    let communicator =
+        format!(r#"{{"hash": "0xa", "size": 3, "ranks": [{}], "missing_ranks": [{missing}]}}"#, ranks.join(","));
+    let ras = folder.path().join("job_ras.json");
+    fs::write(&ras, format!(r#"{{"communicators": [{communicator}]}}"#)).expect("writable");
+    fs::write(folder.path().join("cameras.json"), "[]").expect("writable");
     let told = output(probe_sync(&["hang", text(folder.path())]));
     let lines = String::from_utf8(told.stdout.clone()).expect("text");
     assert!(told.status.success() && lines.contains("probably rank 2: "), "{lines}{}", complaint(&told));
@@ -137,9 +165,13 @@ fn ras_serves_where_there_are_no_dumps_and_otherwise_says_why_one_is_missing() {
     let told = output(probe_sync(&["hang", text(folder.path())]));
     let lines = String::from_utf8(told.stdout).expect("text");
     assert!(lines.contains("all_gather #9 of world") && lines.contains("NCCL gets no response from it"), "{lines}");
-    fs::write(folder.path().join("ras.json"), empty).expect("writable");
+    // One that cannot be read costs itself, and the command where there is nothing else.
+    fs::write(&ras, "[]").expect("writable");
     let told = output(probe_sync(&["hang", text(folder.path())]));
-    assert!(complaint(&told).contains("ras.json"), "{}", complaint(&told));
+    let lines = String::from_utf8(told.stdout.clone()).expect("text");
+    assert!(told.status.success() && lines.contains("job_ras.json: "), "{lines}");
+    let told = output(probe_sync(&["hang", text(&ras)]));
+    assert!(complaint(&told).contains("job_ras.json"), "{}", complaint(&told));
 }
 
 #[test]

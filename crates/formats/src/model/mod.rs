@@ -39,6 +39,9 @@ pub struct TraceFacts {
     pub merged: bool,
     /// The clock of its node that its times are on.
     pub clock: TraceClock,
+    /// Its times are readings of that clock itself, not a profiler's: pairs of another clock do not
+    /// apply to them.
+    pub is_read_from_clock: bool,
     /// The format's name for the clock of its times, if the format has such names and the file
     /// states one (Perfetto: `BOOTTIME`).
     pub stated_clock: Option<&'static str>,

@@ -170,19 +170,19 @@ fn a_rank_whose_arrivals_were_lost_is_only_a_suspect_and_a_job_that_goes_on_has_
 
 #[test]
 fn a_recorded_operation_that_was_left_is_over_although_a_member_is_unknown() {
-    use probe_sync_hang::{Dump, Recorded};
+    use probe_sync_hang::{Dump, Observed};
 
-    let barrier = Recorded {
+    let barrier = Observed {
         operation: "barrier".into(),
         group: "world".into(),
         members: vec![0, 1, 2],
         sequence: 7,
         is_finished: true,
-        ..Recorded::default()
+        ..Observed::default()
     };
     let mut job = Job::new();
     for rank in [0, 1] {
-        job.add(rank, &Dump::of_recorded(None, vec![barrier.clone()])).expect("a member");
+        job.add(rank, &Dump::of_observed(None, vec![barrier.clone()])).expect("a member");
     }
     let verdict = job.judge(&Clocks::default());
     assert!(verdict.stopped_at.is_none() && verdict.causes.is_empty(), "{}", verdict.text());

@@ -71,7 +71,7 @@ const MAY_IMPORT: [(&str, &str); 30] = [
     ("otf2", ""),
     ("hang", ""),
     ("lateness", ""),
-    ("formats", "time files lines rocpd"),
+    ("formats", "time files lines rocpd hang"),
     ("writers", "files estimate formats otf2"),
     ("alignment", "time files lines estimate formats writers otf2"),
     ("analysis", "files lines estimate sys formats alignment lateness rocpd"),

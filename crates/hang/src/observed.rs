@@ -4,7 +4,7 @@ use crate::dump::{Dump, Entry, Group, Members, Shape, Text, Types};
 
 /// An operation that a rank has begun.
 #[derive(Clone, Debug, Default)]
-pub struct Recorded {
+pub struct Observed {
     /// Name of the operation, such as `all_reduce`.
     pub operation: String,
     /// Name of the group.
@@ -28,32 +28,32 @@ impl Dump {
     ///
     /// # Examples
     /// ```
-    /// use probe_sync_hang::{Clocks, Dump, Job, Recorded};
+    /// use probe_sync_hang::{Clocks, Dump, Job, Observed};
     ///
-    /// let barrier = Recorded { operation: "barrier".into(), group: "world".into(), sequence: 7, ..Recorded::default() };
-    /// let before = Recorded { sequence: 6, is_finished: true, ..barrier.clone() };
+    /// let barrier = Observed { operation: "barrier".into(), group: "world".into(), sequence: 7, ..Observed::default() };
+    /// let before = Observed { sequence: 6, is_finished: true, ..barrier.clone() };
     /// let mut job = Job::new();
-    /// job.add(0, &Dump::of_recorded(None, vec![before.clone(), barrier]))?;
-    /// job.add(1, &Dump::of_recorded(None, vec![before]))?;
+    /// job.add(0, &Dump::of_observed(None, vec![before.clone(), barrier]))?;
+    /// job.add(1, &Dump::of_observed(None, vec![before]))?;
     /// assert_eq!(job.judge(&Clocks::default()).causes[0].ranks, [1]);
     /// # Ok::<(), probe_sync_hang::DumpError>(())
     /// ```
-    pub fn of_recorded(host: Option<String>, operations: Vec<Recorded>) -> Self {
+    pub fn of_observed(host: Option<String>, operations: Vec<Observed>) -> Self {
         let mut dump = Self { host_name: host, ..Self::default() };
-        for (number, recorded) in (0..).zip(operations) {
-            if !recorded.members.is_empty() {
-                let group = Group { desc: Some(recorded.group.clone()), ranks: Members(recorded.members) };
-                dump.pg_config.insert(recorded.group.clone(), group);
+        for (number, observed) in (0..).zip(operations) {
+            if !observed.members.is_empty() {
+                let group = Group { desc: Some(observed.group.clone()), ranks: Members(observed.members) };
+                dump.pg_config.insert(observed.group.clone(), group);
             }
             dump.entries.push(Entry {
                 record_id: number,
-                process_group: (Text(recorded.group.clone()), Text(recorded.group)),
-                collective_seq_id: recorded.sequence,
-                profiling_name: recorded.operation,
-                time_created_ns: recorded.at_ns,
-                input_sizes: Shape(recorded.elements),
-                input_dtypes: recorded.element_type.map(|name| Types(Some(name))),
-                state: recorded.is_finished.then(|| "completed".to_owned()),
+                process_group: (Text(observed.group.clone()), Text(observed.group)),
+                collective_seq_id: observed.sequence,
+                profiling_name: observed.operation,
+                time_created_ns: observed.at_ns,
+                input_sizes: Shape(observed.elements.map(|elements| vec![vec![elements]])),
+                input_dtypes: observed.element_type.map(|name| Types(vec![name])),
+                state: observed.is_finished.then(|| "completed".to_owned()),
                 ..Entry::default()
             });
         }
