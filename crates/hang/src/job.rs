@@ -125,10 +125,16 @@ impl Job {
             let at = self.group(name, group.desc.as_deref().unwrap_or_default(), &group.ranks.0);
             found.groups.insert(at);
         }
+        let mut by_name: HashMap<&str, u32> = HashMap::new();
         for entry in &dump.entries {
-            let (name, description) = (&entry.process_group.0.0, &entry.process_group.1.0);
-            let group = self.group(name, description, dump.members(name));
-            found.groups.insert(group);
+            let (name, description) = (entry.process_group.0.0.as_str(), &entry.process_group.1.0);
+            let group = match by_name.get(name) {
+                Some(known) => *known,
+                None => self.group(name, description, dump.members(name)),
+            };
+            if by_name.insert(name, group).is_none() {
+                found.groups.insert(group);
+            }
             numbers.insert(entry.pg_id, group);
             self.add_entry(&mut found, rank, group, entry);
         }

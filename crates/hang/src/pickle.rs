@@ -17,6 +17,8 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 #[derive(Debug)]
 pub(crate) struct Pickle<'a> {
     nodes: Vec<Node<'a>>,
+    /// The values of most lists and dictionaries.
+    together: Vec<u32>,
     root: u32,
     /// Number of values that may still be visited.
     budget: Cell<u64>,
@@ -30,8 +32,40 @@ enum Node<'a> {
     Float(f64),
     Text(Cow<'a, str>),
     Bytes(&'a [u8]),
-    List(Vec<u32>),
-    Dictionary(Vec<(u32, u32)>),
+    List(Items),
+    /// Keys and values in turn.
+    Dictionary(Items),
+}
+
+/// The values in a list or a dictionary: usually filled at once, they lie together with those of
+/// others.
+#[derive(Debug)]
+enum Items {
+    Together { start: usize, end: usize },
+    Own(Vec<u32>),
+}
+
+impl Items {
+    const NONE: Self = Self::Together { start: 0, end: 0 };
+
+    /// Adds values; the first ones are put together with those of others.
+    fn extend(&mut self, values: &[u32], together: &mut Vec<u32>) {
+        match self {
+            Self::Own(items) => items.extend_from_slice(values),
+            Self::Together { start, end } if start == end => {
+                (*start, *end) = (together.len(), together.len() + values.len());
+                together.extend_from_slice(values);
+            }
+            Self::Together { start, end } => *self = Self::Own([&together[*start..*end], values].concat()),
+        }
+    }
+
+    fn of<'p>(&'p self, together: &'p [u32]) -> &'p [u32] {
+        match self {
+            Self::Own(items) => items,
+            Self::Together { start, end } => &together[*start..*end],
+        }
+    }
 }
 
 /// What is wrong with a pickle, and where.
@@ -52,7 +86,8 @@ impl<'a> Pickle<'a> {
             input,
             position: 0,
             at: 0,
-            nodes: Vec::new(),
+            nodes: Vec::with_capacity((input.len() / BYTES_PER_NODE).min(NODES_AT_ONCE)),
+            together: Vec::new(),
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
@@ -61,7 +96,7 @@ impl<'a> Pickle<'a> {
         while machine.step()? {}
         let root = machine.pop()?;
         let budget = Cell::new(input.len() as u64 * VISITS_PER_BYTE + VISITS_AT_LEAST);
-        Ok(Self { nodes: machine.nodes, root, budget })
+        Ok(Self { nodes: machine.nodes, together: machine.together, root, budget })
     }
 
     /// Returns the pickled value, as serde reads it.
@@ -78,6 +113,7 @@ struct Machine<'a> {
     /// Where the current instruction begins.
     at: usize,
     nodes: Vec<Node<'a>>,
+    together: Vec<u32>,
     stack: Vec<u32>,
     marks: Vec<usize>,
     /// Indices that writers assign in order.
@@ -97,7 +133,10 @@ impl<'a> Machine<'a> {
             0x95 => drop(self.take(8)?),
             b'(' => self.marks.push(self.stack.len()),
             b'0' => drop(self.pop()?),
-            b'1' => drop(self.since_mark()?),
+            b'1' => {
+                let mark = self.mark()?;
+                self.stack.truncate(mark);
+            }
             b'2' => {
                 let top = self.top()?;
                 self.stack.push(top);
@@ -185,23 +224,30 @@ impl<'a> Machine<'a> {
         let bytes = self.take(usize::try_from(length).unwrap_or(usize::MAX))?;
         Ok(match instruction {
             b'B' | b'C' | 0x8e | 0x96 => Node::Bytes(bytes),
-            _ => Node::Text(String::from_utf8_lossy(bytes)),
+            _ => Node::Text(match std::str::from_utf8(bytes) {
+                Ok(text) => Cow::Borrowed(text),
+                Err(_) => String::from_utf8_lossy(bytes),
+            }),
         })
     }
 
     fn container(&mut self, instruction: u8) -> Result<Node<'a>, Malformed> {
         Ok(match instruction {
-            b']' | b')' => Node::List(Vec::new()),
-            b'}' => Node::Dictionary(Vec::new()),
-            b'l' | b't' => Node::List(self.since_mark()?),
+            b']' | b')' => Node::List(Items::NONE),
+            b'}' => Node::Dictionary(Items::NONE),
+            b'l' | b't' => {
+                let mark = self.mark()?;
+                Node::List(self.gather(mark))
+            }
             0x85..=0x87 => {
                 let length = usize::from(instruction - 0x84);
-                let from = self.stack.len().checked_sub(length).ok_or_else(|| self.malformed("the stack is empty"))?;
-                Node::List(self.stack.split_off(from))
+                let from = self.below(length)?;
+                Node::List(self.gather(from))
             }
             b'd' => {
-                let items = self.since_mark()?;
-                Node::Dictionary(self.pairs(&items)?)
+                let mark = self.mark()?;
+                self.refuse_odd(self.stack.len() - mark)?;
+                Node::Dictionary(self.gather(mark))
             }
             _ => {
                 let name = NOT_DATA.iter().find(|(code, _)| *code == instruction).map(|(_, name)| *name);
@@ -217,35 +263,40 @@ impl<'a> Machine<'a> {
 
     /// Appends to the list, or adds to the dictionary, below the values.
     fn extend(&mut self, instruction: u8) -> Result<(), Malformed> {
-        let values = match instruction {
-            b'a' => vec![self.pop()?],
-            b's' => {
-                let value = self.pop()?;
-                vec![self.pop()?, value]
+        let from = match instruction {
+            b'a' => self.below(1)?,
+            b's' => self.below(2)?,
+            _ => self.mark()?,
+        };
+        self.refuse_odd(if matches!(instruction, b'a' | b'e') { 0 } else { self.stack.len() - from })?;
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let target = self.stack.get(floor..from).and_then(<[u32]>::last).copied();
+        let target = target.ok_or_else(|| self.malformed("the stack is empty"))?;
+        let problem = match (&mut self.nodes[target as usize], instruction) {
+            (Node::List(items), b'a' | b'e') | (Node::Dictionary(items), b's' | b'u') => {
+                items.extend(&self.stack[from..], &mut self.together);
+                self.stack.truncate(from);
+                return Ok(());
             }
-            _ => self.since_mark()?,
+            (_, b'a' | b'e') => "values are appended to something that is not a list",
+            _ => "items are set in something that is not a dictionary",
         };
-        let target = self.top()? as usize;
-        if matches!(instruction, b'a' | b'e') {
-            let Node::List(items) = &mut self.nodes[target] else {
-                return Err(self.malformed("values are appended to something that is not a list"));
-            };
-            items.extend(values);
-            return Ok(());
-        }
-        let pairs = self.pairs(&values)?;
-        let Node::Dictionary(items) = &mut self.nodes[target] else {
-            return Err(self.malformed("items are set in something that is not a dictionary"));
-        };
-        items.extend(pairs);
-        Ok(())
+        Err(self.malformed(problem))
     }
 
-    fn pairs(&self, values: &[u32]) -> Result<Vec<(u32, u32)>, Malformed> {
-        if !values.len().is_multiple_of(2) {
-            return Err(self.malformed("a dictionary has a key without a value"));
+    /// Takes the values of the stack from a place on into a list or dictionary.
+    fn gather(&mut self, from: usize) -> Items {
+        let mut items = Items::NONE;
+        items.extend(&self.stack[from..], &mut self.together);
+        self.stack.truncate(from);
+        items
+    }
+
+    fn refuse_odd(&self, values: usize) -> Result<(), Malformed> {
+        match values.is_multiple_of(2) {
+            true => Ok(()),
+            false => Err(self.malformed("a dictionary has a key without a value")),
         }
-        Ok(values.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
     }
 
     fn remember(&mut self, instruction: u8) -> Result<(), Malformed> {
@@ -299,10 +350,17 @@ impl<'a> Machine<'a> {
         top.ok_or_else(|| self.malformed("the stack is empty"))
     }
 
-    fn since_mark(&mut self) -> Result<Vec<u32>, Malformed> {
+    /// Returns the place of the last mark on the stack, and removes the mark.
+    fn mark(&mut self) -> Result<usize, Malformed> {
         let mark = self.marks.pop().filter(|mark| *mark <= self.stack.len());
-        let mark = mark.ok_or_else(|| self.malformed("no mark is set"))?;
-        Ok(self.stack.split_off(mark))
+        mark.ok_or_else(|| self.malformed("no mark is set"))
+    }
+
+    /// Returns the place of the last values on the stack, which are above the last mark.
+    fn below(&self, values: usize) -> Result<usize, Malformed> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let place = self.stack.len().checked_sub(values).filter(|place| *place >= floor);
+        place.ok_or_else(|| self.malformed("the stack is empty"))
     }
 
     fn byte(&mut self) -> Result<u8, Malformed> {
@@ -381,8 +439,13 @@ impl<'de> Deserializer<'de> for Value<'de, '_> {
             Node::Float(value) => visitor.visit_f64(*value),
             Node::Text(text) => visitor.visit_borrowed_str(text),
             Node::Bytes(bytes) => visitor.visit_borrowed_bytes(bytes),
-            Node::List(items) => visitor.visit_seq(Items { of: self, items: items.iter() }),
-            Node::Dictionary(items) => visitor.visit_map(Pairs { of: self, items: items.iter(), value: None }),
+            Node::List(items) => {
+                visitor.visit_seq(Sequence { of: self, items: items.of(&self.pickle.together).iter() })
+            }
+            Node::Dictionary(items) => {
+                let items = items.of(&self.pickle.together).chunks_exact(2);
+                visitor.visit_map(Pairs { of: self, items, value: None })
+            }
         }
     }
 
@@ -408,12 +471,12 @@ impl<'de> Deserializer<'de> for Value<'de, '_> {
     }
 }
 
-struct Items<'p, 'a> {
+struct Sequence<'p, 'a> {
     of: Value<'p, 'a>,
     items: std::slice::Iter<'p, u32>,
 }
 
-impl<'p> SeqAccess<'p> for Items<'p, '_> {
+impl<'p> SeqAccess<'p> for Sequence<'p, '_> {
     type Error = de::value::Error;
 
     fn next_element_seed<T: DeserializeSeed<'p>>(&mut self, seed: T) -> Result<Option<T::Value>, Self::Error> {
@@ -423,7 +486,7 @@ impl<'p> SeqAccess<'p> for Items<'p, '_> {
 
 struct Pairs<'p, 'a> {
     of: Value<'p, 'a>,
-    items: std::slice::Iter<'p, (u32, u32)>,
+    items: std::slice::ChunksExact<'p, u32>,
     value: Option<u32>,
 }
 
@@ -431,7 +494,7 @@ impl<'p> MapAccess<'p> for Pairs<'p, '_> {
     type Error = de::value::Error;
 
     fn next_key_seed<K: DeserializeSeed<'p>>(&mut self, seed: K) -> Result<Option<K::Value>, Self::Error> {
-        let Some((key, value)) = self.items.next() else { return Ok(None) };
+        let Some([key, value]) = self.items.next() else { return Ok(None) };
         self.value = Some(*value);
         match &self.of.pickle.nodes[*key as usize] {
             Node::Text(text) => seed.deserialize(BorrowedStrDeserializer::new(text)).map(Some),
@@ -476,6 +539,11 @@ const VISITS_AT_LEAST: u64 = 10_000;
 
 /// Copying so many bytes of a text counts as one more visit.
 const BYTES_PER_VISIT: u64 = 64;
+
+/// Values of the recorder's dumps take some eight bytes.
+const BYTES_PER_NODE: usize = 8;
+/// Largest room that is reserved for values.
+const NODES_AT_ONCE: usize = 1 << 20;
 
 /// Dumps are nested five deep.
 const MAX_DEPTH: u32 = 64;
