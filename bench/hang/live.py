@@ -2,9 +2,9 @@
 
 python3 bench/hang/live.py --python PYTHON_WITH_PROBE_SYNC --probe-sync target/release/probe_sync [--ranks 64]
 
-Every rank is a process that arrives in one group and answers with its stacks, as under `probe_sync.torch.watch`. Rank 5
-stops before step 100, by SIGSTOP; the others arrive at that step and wait. Asked twice: once while rank 5 is stopped,
-and once after it goes on, when all answer.
+Every rank is a process that arrives in one group and answers with its stack, as under `probe_sync.torch.watch`. Rank 5
+stops before step 100, by SIGSTOP; the others arrive at that step and wait. All are asked twice: while rank 5 is
+stopped, and when it runs again and answers.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 STOPPED = 5
 STEPS = 100
@@ -22,7 +23,7 @@ STEPS = 100
 
 def rank_main(folder):
     import probe_sync
-    from probe_sync import _hang, launch
+    from probe_sync import launch
 
     rank = int(os.environ["RANK"])
     settings = {"out": folder / "out", "window": "1s", "tracer_clock": "none"}
@@ -40,9 +41,13 @@ def rank_main(folder):
         time.sleep(1.5)
         os.kill(os.getpid(), signal.SIGSTOP)
     while not (folder / "end").exists():
-        session._answer_hang(lambda: [(f"rank_{rank}.stack", _hang._stacks().encode())])
+        session._answer_hang(lambda: [(f"rank_{rank}.stack", stack())])
         time.sleep(0.5)
     os._exit(0)
+
+
+def stack():
+    return "".join(["MainThread (most recent call last):\n", *traceback.format_stack()]).encode()
 
 
 def main():
@@ -65,7 +70,7 @@ def main():
             (folder / "begin.new").write_text(str(time.time() + 1))
             (folder / "begin.new").rename(folder / "begin")
             time.sleep(1 + 0.05 * STEPS + 4)
-            for what in ("stopped", "goes on"):
+            for what in ("is stopped", "runs again"):
                 begun = time.monotonic()
                 done = subprocess.run([given.probe_sync, "hang", "--live", folder / "out"], capture_output=True, text=True, timeout=60)
                 print(f"{given.ranks} ranks, rank {STOPPED} {what}: {time.monotonic() - begun:.2f} s\n{done.stdout}{done.stderr}")

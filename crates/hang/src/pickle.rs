@@ -22,6 +22,8 @@ pub(crate) struct Pickle<'a> {
     root: u32,
     /// Number of values that may still be visited.
     budget: Cell<u64>,
+    /// Number of dictionaries that may still be visited.
+    dictionaries: Cell<usize>,
 }
 
 #[derive(Debug)]
@@ -96,7 +98,9 @@ impl<'a> Pickle<'a> {
         while machine.step()? {}
         let root = machine.pop()?;
         let budget = Cell::new(input.len() as u64 * VISITS_PER_BYTE + VISITS_AT_LEAST);
-        Ok(Self { nodes: machine.nodes, together: machine.together, root, budget })
+        let made = machine.nodes.iter().filter(|node| matches!(node, Node::Dictionary(_))).count();
+        let dictionaries = Cell::new(VISITS_PER_DICTIONARY * made);
+        Ok(Self { dictionaries, nodes: machine.nodes, together: machine.together, root, budget })
     }
 
     /// Returns the pickled value, as serde reads it.
@@ -410,12 +414,18 @@ pub(crate) struct Value<'p, 'a> {
 
 impl<'p> Value<'p, '_> {
     fn visit(self) -> Result<(), de::value::Error> {
+        let too_often = || de::Error::custom("its values refer to each other too often");
         let copied = match &self.pickle.nodes[self.node as usize] {
             Node::Text(text) => text.len() as u64 / BYTES_PER_VISIT,
+            Node::Dictionary(_) => {
+                let left = self.pickle.dictionaries.get().checked_sub(1);
+                self.pickle.dictionaries.set(left.ok_or_else(too_often)?);
+                0
+            }
             _ => 0,
         };
         let left = self.pickle.budget.get().checked_sub(1 + copied);
-        self.pickle.budget.set(left.ok_or_else(|| de::Error::custom("its values refer to each other too often"))?);
+        self.pickle.budget.set(left.ok_or_else(too_often)?);
         if self.depth > MAX_DEPTH {
             return Err(de::Error::custom("its values are nested too deeply"));
         }
@@ -532,10 +542,13 @@ const NOT_DATA: [(u8, &str); 18] = [
 ];
 
 /// A writer refers to a value by two bytes or more, and the recorder's take a third of a visit per
-/// byte. Sharing can therefore make a dump in memory some fifty times as large as its file, no more.
+/// byte.
 const VISITS_PER_BYTE: u64 = 1;
 
 const VISITS_AT_LEAST: u64 = 10_000;
+
+/// The recorder shares stacks, of which an entry reads one frame, and no entries.
+const VISITS_PER_DICTIONARY: usize = 2;
 
 /// Copying so many bytes of a text counts as one more visit.
 const BYTES_PER_VISIT: u64 = 64;

@@ -58,4 +58,4 @@ pub(super) const HANG_FOLDER: &str = "hang";
 /// How far each rank is.
 pub(super) const ARRIVALS: &str = "arrivals.json";
 /// Longest wait for the ranks.
-const LIMIT: StdDuration = StdDuration::from_secs(5);
+const LIMIT: StdDuration = StdDuration::from_millis(4500);
