@@ -48,9 +48,12 @@ fn a_rank_of_any_number_takes_no_memory_for_those_below_it() {
     assert!(job.judge(&Clocks::default()).missing_dumps.len() <= 65_536);
 }
 
+/// Group, number, and whether the operation is retired.
+type Ended<'a> = (&'a str, u64, bool);
+
 /// A gloo job of 8 ranks as its dumps end (torch 2.15, `bench/hang`): name, number and `retired` of
 /// the last operations. Groups "1" and "2" are halves, "3" to "6" pairs across them, "0" all ranks.
-fn gloo(last: &[(u32, &[(&str, u64, bool)])]) -> Job {
+fn gloo(last: &[(u32, &[Ended<'_>])]) -> Job {
     let mut job = Job::new();
     for (rank, operations) in last {
         let entries = operations.iter().zip(0..).map(|((name, sequence, retired), number)| {
