@@ -16,6 +16,8 @@
 
 mod aligned;
 pub mod chunk;
+#[cfg(feature = "rocpd")]
+mod environment;
 mod error;
 pub mod gzip;
 mod in_order;
@@ -24,10 +26,14 @@ mod keep;
 mod kineto;
 mod marker;
 pub mod model;
+#[cfg(feature = "rocpd")]
+mod nccl;
 pub mod perfetto;
 pub mod protobuf;
 #[cfg(feature = "rocpd")]
 pub mod rocpd;
+#[cfg(feature = "rocpd")]
+mod sqlite;
 mod stated;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
