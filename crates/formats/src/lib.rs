@@ -28,6 +28,8 @@ mod marker;
 pub mod model;
 #[cfg(feature = "rocpd")]
 mod nccl;
+#[cfg(feature = "rocpd")]
+mod nsys;
 pub mod perfetto;
 pub mod protobuf;
 #[cfg(feature = "rocpd")]
@@ -56,6 +58,8 @@ pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};
 pub use kineto::Kineto;
 pub use kineto::quarter_before_ns;
+#[cfg(feature = "rocpd")]
+pub use nsys::Nsys;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]
 pub use rocpd::Rocpd;
@@ -154,7 +158,7 @@ fn plain_name(path: &Path) -> String {
 /// All formats, in the order in which they are tried: a text file may begin with a line feed, which
 /// is also the tag of the first field of an XSpace and of the packets of a Perfetto trace.
 #[cfg(feature = "rocpd")]
-pub const FORMATS: [&dyn TraceFormat; 4] = [&Kineto, &Perfetto, &XSpace, &Rocpd];
+pub const FORMATS: [&dyn TraceFormat; 5] = [&Kineto, &Perfetto, &XSpace, &Nsys, &Rocpd];
 /// All formats of a build without databases, in the order in which they are tried.
 #[cfg(not(feature = "rocpd"))]
 pub const FORMATS: [&dyn TraceFormat; 3] = [&Kineto, &Perfetto, &XSpace];
