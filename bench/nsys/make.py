@@ -63,10 +63,10 @@ LAYOUTS = {
 class Report:
     """The report of one rank."""
 
-    def __init__(self, path, schema):
+    def __init__(self, path, schema, page):
         path.unlink(missing_ok=True)
         self.out = sqlite3.connect(path)
-        self.out.execute("PRAGMA page_size = 1024")
+        self.out.execute(f"PRAGMA page_size = {page}")
         self.schema = schema
         kind = "INT" if schema == 2021 else "INTEGER"
         newer = {} if schema == 2021 else NEWER
@@ -140,9 +140,9 @@ def describe(report, rank, ranks, start_ns, pid, schema, end):
             put("NVTX_PAYLOAD_SCHEMA_ENTRIES", domainId=1, schemaId=layout, idx=index, type=kind, name=name, offset=offset)
 
 
-def make(path, rank, ranks, steps, schema):
+def make(path, rank, ranks, steps, schema, page=1024):
     """The report of a rank; `steps`: when each began, when each rank was ready, and when the sum was done."""
-    report = Report(path, schema)
+    report = Report(path, schema, page)
     put, string = report.put, report.string
     newer = schema != 2021
     pid = 4000 + rank

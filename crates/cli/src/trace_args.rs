@@ -17,8 +17,8 @@ use crate::output::Usage;
 #[command(group = ArgGroup::new("given").multiple(true))]
 pub struct TraceArgs {
     /// Traces, one per node or process, or folders of traces: XSpace (*.xplane.pb), PyTorch Kineto
-    /// JSON (plain or gzip), rocprofv3 databases (*_results.db); for `merge` into a .tar also
-    /// Perfetto traces (*.pftrace)
+    /// JSON (plain or gzip), rocprofv3 databases (*_results.db), exports of Nsight Systems (*.sqlite);
+    /// for `merge` into a .tar also Perfetto traces (*.pftrace)
     #[arg(value_name = "TRACE", group = "given")]
     files: Vec<PathBuf>,
     /// Same as TRACE; positional files are read first

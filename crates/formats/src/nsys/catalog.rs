@@ -253,7 +253,7 @@ pub(super) const SESSION: &str = "TARGET_INFO_SESSION_START_TIME";
 /// The column with the start of the session, Unix time in ns.
 pub(super) const EPOCH: &str = "utcEpochNs";
 /// Plausible starts of sessions: 2001 to 2200.
-const EPOCHS: std::ops::Range<i64> = 978_307_200_000_000_000..7_258_118_400_000_000_000;
+pub(super) const EPOCHS: std::ops::Range<i64> = 978_307_200_000_000_000..7_258_118_400_000_000_000;
 /// The table with what an alignment states about a file.
 pub(super) const OWN: &str = "PROBE_SYNC_METADATA";
 /// Prefix of tables whose columns are fields of NVTX payloads.

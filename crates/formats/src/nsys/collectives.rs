@@ -214,8 +214,8 @@ impl Collector<'_> {
         let count = others.len();
         self.facts.notes.push(match self.calls.communicators.is_empty() {
             true => format!(
-                "{count} NCCL kernels name no communicator, because the export contains no payloads of NCCL's NVTX ranges: trace NVTX with \
-                NCCL 2.26 or later and export with --include-blobs=true"
+                "{count} NCCL kernels name no communicator, because the export contains no payloads of NCCL's NVTX ranges: trace NVTX \
+                with a recent NCCL, and export with --include-blobs=true"
             ),
             false => format!(
                 "{count} NCCL kernels could not be assigned to a communicator: they were launched by CUDA graphs, in groups of several \

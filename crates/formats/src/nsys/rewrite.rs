@@ -10,7 +10,7 @@ use std::path::Path;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 
-use super::catalog::{Catalog, EPOCH, OWN, SESSION, Session};
+use super::catalog::{Catalog, EPOCH, EPOCHS, OWN, SESSION, Session};
 use super::reading::bounds;
 use crate::Error;
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
@@ -73,7 +73,7 @@ fn copy(
     map: &mut MapFunction<'_>,
 ) -> Result<(RewriteStats, i64), Error> {
     let session = catalog.session;
-    let start_ns = nearest_ns(map(Picoseconds::from(session.start_ns) * PS_PER_NS));
+    let start_ns = nearest_ns(map(Picoseconds::from(session.start_ns) * PS_PER_NS)).filter(|start| EPOCHS.contains(start));
     let start_ns = start_ns.ok_or_else(|| {
         let problem =
             format!("{SESSION}.{EPOCH}: {} ns exceeds the range of times on the common clock", session.start_ns);
