@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use probe_sync_alignment::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_formats::model::{MarkStamp, MarkToken, MergeFacts, Picoseconds, TraceFacts};
 use probe_sync_formats::{
-    ChunkOptions, CpuClock, FactOptions, Kineto, MapFunction, MergeInput, MergeOptions, Nsys, Perfetto, RewriteOptions, RewriteStats,
-    Rocpd, TraceFormat, XSpace, detect,
+    ChunkOptions, CpuClock, FactOptions, Kineto, MapFunction, MergeInput, MergeOptions, Nsys, Perfetto, RewriteOptions,
+    RewriteStats, Rocpd, TraceFormat, XSpace, detect,
 };
 use probe_sync_time::Duration;
 use regex::Regex;

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use foldhash::fast::FixedState;
+
 use super::calls::{CallId, Calls, Operation};
 use super::identity::process_of;
 use super::payload::Layouts;
@@ -132,7 +134,7 @@ impl Kernels {
     /// Finds the calls of CUDA that launched them, by number within the process.
     fn find_launches(&mut self, database: &Database<'_>) -> Result<(), Error> {
         let Some(table) = database.catalog.table("CUPTI_ACTIVITY_KIND_RUNTIME") else { return Ok(()) };
-        let mut launches: HashMap<(i64, i64), Option<(i64, i64)>> = HashMap::with_capacity(self.all.len());
+        let mut launches: HashMap<(i64, i64), Option<(i64, i64)>, FixedState> = HashMap::default();
         launches.extend(self.all.iter().filter_map(|kernel| Some(((kernel.process, kernel.correlation?), None))));
         let columns = ["correlationId", "globalTid", "start"].map(|name| table.column("t", name));
         let sql = format!("SELECT {} FROM {} t NOT INDEXED", columns.join(", "), quoted(&table.name));

@@ -73,7 +73,8 @@ fn copy(
     map: &mut MapFunction<'_>,
 ) -> Result<(RewriteStats, i64), Error> {
     let session = catalog.session;
-    let start_ns = nearest_ns(map(Picoseconds::from(session.start_ns) * PS_PER_NS)).filter(|start| EPOCHS.contains(start));
+    let start_ns =
+        nearest_ns(map(Picoseconds::from(session.start_ns) * PS_PER_NS)).filter(|start| EPOCHS.contains(start));
     let start_ns = start_ns.ok_or_else(|| {
         let problem =
             format!("{SESSION}.{EPOCH}: {} ns exceeds the range of times on the common clock", session.start_ns);

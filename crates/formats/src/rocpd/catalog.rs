@@ -92,8 +92,11 @@ impl Catalog {
             .collect();
         let of_nsight_systems = entries.iter().any(|entry| entry.name == "TARGET_INFO_SYSTEM_ENV");
         if suffixes.is_empty() {
-            let hint = if of_nsight_systems { "; let the name of an export of Nsight Systems end in .sqlite" } else { "" };
-            return refuse(format!("is a SQLite database, but not from rocprofv3: it has no table rocpd_metadata{hint}"));
+            let hint =
+                if of_nsight_systems { "; let the name of an export of Nsight Systems end in .sqlite" } else { "" };
+            return refuse(format!(
+                "is a SQLite database, but not from rocprofv3: it has no table rocpd_metadata{hint}"
+            ));
         }
         let canonical = canonical_names();
         for entry in entries {
