@@ -195,6 +195,10 @@ mod tests {
         check("a", b"\x0a{", Ok("kineto"));
         check("a", b"\x0a\x10plane", Ok("xspace"));
         check("a", b"text", Err("is not JSON"));
+        if cfg!(feature = "rocpd") {
+            check("report1.sqlite", b"", Ok("nsys"));
+            check("a", b"SQLite format 3\0", Ok("rocpd"));
+        }
         check("a", b" \n", Err("nothing but white space"));
         let packed = {
             let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
