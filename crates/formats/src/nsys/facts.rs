@@ -109,11 +109,12 @@ fn ranges(
             wrong_at.get_or_insert(row.get_ref(5)?.as_i64().unwrap_or(0));
             return Ok(());
         };
-        if row.get_ref(2)?.as_i64().is_ok_and(|kind| DESCRIBING.contains(&kind)) {
+        let kind = row.get_ref(2)?.as_i64().ok();
+        let Some(start) = start.filter(|_| !kind.is_some_and(|kind| DESCRIBING.contains(&kind))) else {
             return Ok(());
-        }
-        let Some(start) = start else { return Ok(()) };
-        let last = end.unwrap_or(start);
+        };
+        // Old versions write an end for marks too, which is none.
+        let last = end.filter(|_| kind != Some(MARK)).unwrap_or(start);
         if ![start, last].iter().all(|ns| (bounds.0..=bounds.1).contains(ns)) {
             times.away += 1;
             return Ok(());
@@ -140,6 +141,11 @@ fn ranges(
         return Err(Error::Database { path: database.path.to_owned(), problem });
     }
     facts.notes.extend(stamps.notes());
+    if names.left_out > 0 {
+        facts
+            .notes
+            .push(format!("{} texts of {STRINGS} were not searched for markers and steps: too many", names.left_out));
+    }
     facts.take_stamps(stamps);
     Ok(times)
 }
@@ -156,25 +162,32 @@ fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Result<Option<i64>, ()>> {
 /// The registered texts that may be markers or steps, by id.
 struct Names<'a> {
     known: HashMap<i64, Vec<u8>>,
+    /// Others, beyond the memory for them.
+    left_out: u64,
     pattern: Option<&'a regex::Regex>,
 }
 
 impl<'a> Names<'a> {
     fn read(database: &Database<'_>, pattern: Option<&'a regex::Regex>) -> Result<Names<'a>, Error> {
-        let mut known = HashMap::new();
-        let Some(table) = database.catalog.table(STRINGS) else { return Ok(Names { known, pattern }) };
+        let mut names = Names { known: HashMap::new(), left_out: 0, pattern };
+        let Some(table) = database.catalog.table(STRINGS) else { return Ok(names) };
         let sql = format!("SELECT id, value FROM {} NOT INDEXED", quoted(&table.name));
+        let mut held = 0;
         database.each(&table.name, &sql, &mut |row| {
-            if let (ValueRef::Integer(id), ValueRef::Text(text)) = (row.get_ref(0)?, row.get_ref(1)?)
-                && known.len() < MARKERS_MAX
-                && text.len() <= NAME_MAX
-                && (text.last().is_some_and(u8::is_ascii_digit) || Marker::of(text, pattern).is_some())
-            {
-                known.insert(id, text.to_owned());
+            let (ValueRef::Integer(id), ValueRef::Text(text)) = (row.get_ref(0)?, row.get_ref(1)?) else {
+                return Ok(());
+            };
+            let is_candidate = text.len() <= NAME_MAX
+                && (text.last().is_some_and(u8::is_ascii_digit) || Marker::of(text, pattern).is_some());
+            if is_candidate && names.known.len() < MARKERS_MAX && held + text.len() <= NAMES_BYTES_MAX {
+                held += text.len();
+                names.known.insert(id, text.to_owned());
+            } else {
+                names.left_out += u64::from(is_candidate);
             }
             Ok(())
         })?;
-        Ok(Names { known, pattern })
+        Ok(names)
     }
 
     /// The marker that an event's own or registered text is; otherwise the text may be that of a
@@ -200,6 +213,8 @@ impl<'a> Names<'a> {
 }
 
 const NVTX: &str = "NVTX_EVENTS";
+/// An NVTX event without a length.
+const MARK: i64 = 34;
 /// NVTX events that describe categories, threads and domains, or name devices, contexts and streams.
 const DESCRIBING: [i64; 7] = [33, 39, 75, 76, 97, 98, 99];
 /// Tables of the profiler's own events, and of descriptions.
@@ -207,3 +222,5 @@ const OF_PROFILER: [&str; 4] =
     ["DIAGNOSTIC_EVENT", "PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD", "MPI_COMMUNICATORS"];
 /// A longer text is neither a marker nor a step.
 const NAME_MAX: usize = 4096;
+/// Texts that are searched for markers and steps, bytes.
+const NAMES_BYTES_MAX: usize = 64 << 20;

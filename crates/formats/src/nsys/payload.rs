@@ -53,7 +53,8 @@ impl Layouts {
             // The first field's offset is not stated.
             let offset = whole(5)?.or(Some(0).filter(|_| index == 0)).and_then(|offset| usize::try_from(offset).ok());
             let shape = whole(3)?.and_then(shape);
-            let (Some(name), Some(offset), Some((bytes, is_signed))) = (text(row.get_ref(4)?), offset, shape) else {
+            let name = text(row.get_ref(4)?).filter(|name| name.len() <= NAME_MAX);
+            let (Some(name), Some(offset), Some((bytes, is_signed))) = (name, offset, shape) else {
                 return Ok(());
             };
             let field = Field { index, name, offset, bytes, is_signed };
@@ -136,6 +137,8 @@ const HEADER_BYTES: usize = 32;
 /// Layouts and fields of each that are remembered.
 const LAYOUTS_MAX: usize = 10_000;
 const FIELDS_MAX: usize = 256;
+/// A field with a longer name is not read.
+const NAME_MAX: usize = 256;
 /// A longer text is not read.
 const JSON_MAX: usize = 1 << 16;
 

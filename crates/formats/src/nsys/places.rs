@@ -193,11 +193,12 @@ fn names(
 ) -> Result<(), Error> {
     let Some(table) = database.catalog.table(table) else { return Ok(()) };
     let sql = format!("SELECT {} FROM {} t NOT INDEXED", columns(table).join(", "), quoted(&table.name));
+    let sql = format!("{sql} LIMIT {NAMES_MAX}");
     database.each(&table.name, &sql, &mut |row| {
         if let (Ok(one), Ok(two), Some(name)) =
             (row.get_ref(0)?.as_i64(), row.get_ref(1)?.as_i64(), text(row.get_ref(2)?))
         {
-            take(one, two, name);
+            take(one, two, name.chars().take(NAME_MAX).collect());
         }
         Ok(())
     })
@@ -211,6 +212,9 @@ fn with_unit(name: &str) -> (String, String) {
     }
 }
 
+/// Names that are remembered of each kind; longer ones are cut.
+const NAMES_MAX: usize = 1 << 17;
+const NAME_MAX: usize = 256;
 /// The number of waits that are for no single stream.
 const NO_STREAM: i64 = u32::MAX as i64;
 /// The lowest bits of a metric's type are the number of its device.

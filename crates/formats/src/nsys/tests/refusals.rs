@@ -114,7 +114,8 @@ fn times_far_from_the_others_are_left_out_and_counted() {
 #[test]
 fn markers_in_ranges_are_pairs_and_steps_are_numbered() {
     let statements = "INSERT INTO StringIds VALUES (900, 'probe_sync.clock#1749999999900000123');
-        INSERT INTO NVTX_EVENTS (start, eventType, textId, domainId, eventId) VALUES (400000000, 34, 900, 0, 900);
+        INSERT INTO NVTX_EVENTS (start, end, eventType, textId, domainId, eventId) VALUES (400000000, -1, 34, 900, 0, 900);
+        INSERT INTO NVTX_EVENTS (start, end, eventType, text, domainId, eventId) VALUES (600000000, -1, 34, 'mark', 0, 902);
         INSERT INTO NVTX_EVENTS (start, end, eventType, text, domainId, eventId) VALUES (400000500, 400000600, 59, 'clkmark#1#1749999999900000200', 0, 901);";
     let (_folder, path) = changed(&made(0), statements);
     let found = facts(&path).expect("facts");
@@ -129,4 +130,6 @@ fn markers_in_ranges_are_pairs_and_steps_are_numbered() {
     assert!(found.pairs.iter().all(|pair| pair.kind == PairKind::Marker));
     assert_eq!(found.span, facts(&made(0)).expect("facts").span);
     assert_eq!(found.steps.series().collect::<Vec<_>>(), ["step "]);
+    // The end of a mark is none.
+    assert_eq!(found.warnings, Vec::<String>::new());
 }
