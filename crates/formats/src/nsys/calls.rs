@@ -113,7 +113,7 @@ impl Calls {
         Ok(calls)
     }
 
-    /// The operation whose kernel was launched on a thread at a time.
+    /// Returns the operation whose kernel was launched on a thread at a time.
     pub(super) fn launched(&self, tid: i64, at_ns: i64) -> Option<CallId> {
         let thread = self.threads.get(&tid)?;
         let mut place = thread.partition_point(|call| call.start_ns <= at_ns).checked_sub(1);
@@ -127,7 +127,7 @@ impl Calls {
         None
     }
 
-    /// An operation.
+    /// Returns the operation of a call.
     pub(super) fn operation(&self, (tid, place): CallId) -> Option<Operation> {
         match self.threads.get(&tid)?.get(place)?.what {
             What::Operation(operation) => Some(operation),
@@ -135,8 +135,8 @@ impl Calls {
         }
     }
 
-    /// Notes the communicator that a call names; ranks that differ from those stated before are
-    /// none.
+    /// Notes the communicator that a call names. If calls contradict each other about size and rank,
+    /// both count as unknown.
     fn note_communicator(&mut self, fields: &Fields) {
         let Some(communicator) = number::<u64>(fields, COMMUNICATOR) else { return };
         let stated = number(fields, RANKS).zip(number(fields, RANK)).filter(|(ranks, rank)| rank < ranks);
@@ -163,13 +163,14 @@ impl Operation {
     }
 }
 
-/// A field of this name, if it fits.
+/// Returns the field of this name, if it fits the type.
 fn number<T: TryFrom<i128>>(fields: &Fields, name: &str) -> Option<T> {
     let (_, value) = fields.iter().find(|(known, _)| known == name)?;
     T::try_from(*value).ok()
 }
 
-/// Finds for each call of a thread, in order of start, the one around it and what it launches.
+/// Finds for each call of a thread, in order of start, the call around it and the operation that it
+/// launches.
 fn settle(thread: &mut [Call]) {
     let (mut open, mut depth, mut grouped): (Vec<usize>, u32, Vec<usize>) = (Vec::new(), 0, Vec::new());
     for at in 0..thread.len() {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictory_ranks_of_a_communicator_are_none() {
+    fn contradictory_ranks_of_a_communicator_are_unknown() {
         let fields = |ranks: i128, rank: i128| -> Fields {
             [(COMMUNICATOR, 7), (RANKS, ranks), (RANK, rank)].map(|(name, value)| (name.to_owned(), value)).to_vec()
         };

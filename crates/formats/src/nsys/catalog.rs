@@ -4,7 +4,7 @@
 //! Versions add tables and columns, and create tables only if there is something to store; so one
 //! rule for all of them: in every table whose name is written in capitals, as event tables are, the
 //! integer columns named in [`TIMES`] are times. Raw counts of other clocks (`rawTimestamp`,
-//! `ANALYSIS_DETAILS.startTime`, `systemClockNs`) and lengths (`duration`) are none. The published
+//! `ANALYSIS_DETAILS.startTime`, `systemClockNs`) and lengths (`duration`) are not. The published
 //! schema is in the documentation: <https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html>.
 
 use std::path::Path;
@@ -46,7 +46,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Unix time of the times' zero, ns.
+    /// Returns the Unix time at which the file's times are 0, ns.
     pub(super) fn origin_ns(&self) -> i64 {
         if self.is_normalized { 0 } else { self.start_ns }
     }
@@ -105,12 +105,12 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The table of this name.
+    /// Returns the table of this name.
     pub(super) fn table(&self, name: &str) -> Option<&Table> {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// Tables with times that the published schema does not contain, and, in lower case, tables
+    /// Returns notes on tables with times that the published schema does not contain, and on tables
     /// whose columns are named as times but are copied unchanged.
     pub(super) fn notes(&self) -> Vec<String> {
         let list = |some: Vec<&str>| some.into_iter().take(NAMES_TOLD).collect::<Vec<_>>().join(", ");
@@ -157,7 +157,7 @@ impl Reader<'_> {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// Names are looked up by their ids: without a key each look-up would go through all.
+    /// Refuses names without a key: each look-up by id would scan all of them.
     fn expect_string_ids(&self) -> Result<(), Error> {
         let Some(table) = self.table(STRINGS) else { return Ok(()) };
         if table.rowid.as_deref() == Some("id") && table.has("value") {
@@ -166,7 +166,7 @@ impl Reader<'_> {
         self.refuse(format!("the table {STRINGS} has no INTEGER PRIMARY KEY id with a value; export the report again"))
     }
 
-    /// The rows of a table of names and values.
+    /// Passes on the rows of a table of names and values.
     fn pairs(&self, name: &str, take: &mut dyn FnMut(&str, String)) -> Result<(), Error> {
         let Some(table) = self.table(name).filter(|table| table.has("name") && table.has("value")) else {
             return Ok(());
@@ -217,7 +217,7 @@ impl Reader<'_> {
         while let Some(row) = rows.next().map_err(failed)? {
             if found.is_some() {
                 return self.refuse(format!(
-                    "the table {SESSION} states several starts: the file holds several sessions; export each report by itself"
+                    "the table {SESSION} states several starts: the file holds several sessions; export each report separately"
                 ));
             }
             found = Some(match row.get_ref(0).map_err(failed)? {
@@ -232,7 +232,8 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a table is named as event tables are; those of payloads have columns that programs named.
+/// Returns true if a table is named as event tables are. Tables of payloads have columns that
+/// programs named.
 fn may_have_times(name: &str) -> bool {
     let of_profiler = name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
     of_profiler && !name.starts_with(PAYLOADS)

@@ -116,7 +116,7 @@ impl Kernels {
             let whole = |at: usize| row.get_ref(at).map(|value| value.as_i64().ok());
             let (Some(start_ns), Some(end_ns)) = (whole(0)?, whole(1)?) else { return Ok(()) };
             let name = text(row.get_ref(5)?).unwrap_or_default();
-            // Parameters are no name.
+            // The parameters are not part of the name.
             let name: String = name.chars().take_while(|c| *c != '(').take(NAME_MAX).collect();
             let number = numbers.len();
             let number = *numbers.entry(name.clone()).or_insert(number);
@@ -131,7 +131,7 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// Finds the calls of CUDA that launched them, by number within the process.
+    /// Finds the CUDA calls that launched the kernels, by correlation number within the process.
     fn find_launches(&mut self, database: &Database<'_>) -> Result<(), Error> {
         let Some(table) = database.catalog.table("CUPTI_ACTIVITY_KIND_RUNTIME") else { return Ok(()) };
         let mut launches: HashMap<(i64, i64), Option<(i64, i64)>, FixedState> = HashMap::default();
@@ -196,7 +196,7 @@ impl Collector<'_> {
         self.without_call(&others, kernels);
     }
 
-    /// Takes kernels whose communicator is unknown.
+    /// Adds kernels whose communicator is unknown.
     fn without_call(&mut self, others: &[usize], kernels: &Kernels) {
         if others.is_empty() {
             return;
@@ -239,13 +239,14 @@ impl Collector<'_> {
         Label { name, kind, instance, replicas: Replicas::Absent, device: None }
     }
 
-    /// The communicator as a group: NCCL derives its number from the id that all members share.
+    /// Returns a communicator as a group: NCCL derives its number from the id that all members
+    /// share.
     fn key(&self, communicator: u64) -> GroupKey {
         let size = self.calls.communicators.get(&communicator).copied().flatten().map(|(size, _)| size);
         GroupKey { name: format!("communicator {communicator:#018x}"), ranks: None, size, is_from_making: false }
     }
 
-    /// Whether ranks in a communicator are those of the job, as far as this process shows.
+    /// Returns true if size and own rank of a communicator are those of the job.
     fn is_of_job(&self, communicator: u64) -> bool {
         let stated = self.calls.communicators.get(&communicator).copied().flatten();
         let job = self.facts.identity.world_size.zip(self.facts.identity.rank);

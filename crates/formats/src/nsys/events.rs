@@ -25,7 +25,7 @@ pub(super) struct Events<'a> {
 pub(super) enum Row {
     /// A stream of a device.
     Stream,
-    /// Waits, beside the stream.
+    /// Waits for a stream, which overlap its kernels.
     Waits,
     Thread,
     /// A thread, with instants too.
@@ -33,8 +33,8 @@ pub(super) enum Row {
 }
 
 impl<'a> Events<'a> {
-    /// How a table is shown; `None` if it has no events with a length on a device or a thread, or
-    /// those of the profiler itself.
+    /// Returns how a table is shown; `None` if it has no events with a length on a device or a
+    /// thread, or if they are the profiler's own.
     pub(super) fn of(database: &Database<'_>, table: &'a Table) -> Option<Events<'a>> {
         let is_time = |name: &str| table.times.iter().any(|at| table.columns[*at] == name);
         if !(is_time("start") && is_time("end")) || OF_PROFILER.contains(&table.name.as_str()) {
@@ -90,7 +90,7 @@ impl<'a> Events<'a> {
         Some(Events { table, place, category: category.to_owned(), shown, name, json })
     }
 
-    /// The statement that reads the events.
+    /// Returns the statement that reads the events.
     pub(super) fn statement(&self) -> String {
         let column = |name: &str| self.table.column("t", name);
         let of_row = match self.place {
@@ -117,7 +117,7 @@ impl<'a> Events<'a> {
     }
 }
 
-/// Names for the numbers in a column, from 0 on.
+/// Returns an expression that names the numbers in a column, from 0 on.
 fn cases(table: &Table, column: &str, names: &[&str], other: &str) -> String {
     let cases = names.iter().enumerate().map(|(number, name)| format!("WHEN {number} THEN '{name}'"));
     format!("CASE {} {} ELSE '{other}' END", table.column("t", column), cases.collect::<Vec<_>>().join(" "))

@@ -113,7 +113,7 @@ fn ranges(
         let Some(start) = start.filter(|_| !kind.is_some_and(|kind| DESCRIBING.contains(&kind))) else {
             return Ok(());
         };
-        // Old versions write an end for marks too, which is none.
+        // Old versions give marks an end, which means nothing.
         let last = end.filter(|_| kind != Some(MARK)).unwrap_or(start);
         if ![start, last].iter().all(|ns| (bounds.0..=bounds.1).contains(ns)) {
             times.away += 1;

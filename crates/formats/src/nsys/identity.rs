@@ -1,4 +1,4 @@
-//! Which host and rank wrote a report.
+//! Determines which host and rank wrote a report.
 //!
 //! A report may hold one process of a job with its helpers, or all ranks of a node; only in the first
 //! case does the environment of the profiler name a rank. Processes that ran kernels or MPI decide
@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::model::TraceFacts;
 use crate::sqlite::table::{quoted, text};
 
-/// Fills in host and rank.
+/// Fills in the host and the rank.
 ///
 /// # Errors
 /// A table cannot be read.
@@ -45,7 +45,7 @@ pub(super) fn read(database: &Database<'_>, facts: &mut TraceFacts) -> Result<()
     Ok(())
 }
 
-/// The host, and the environment of the profiler's agent.
+/// Returns the host, and the environment of the profiler's agent.
 fn system(database: &Database<'_>) -> Result<(Option<String>, Option<String>), Error> {
     let (mut host, mut environment) = (None, None);
     let Some(table) = database.catalog.table("TARGET_INFO_SYSTEM_ENV") else { return Ok((host, environment)) };
@@ -54,7 +54,7 @@ fn system(database: &Database<'_>) -> Result<(Option<String>, Option<String>), E
     database.each(&table.name, &sql, &mut |row| {
         let value = text(row.get_ref(1)?).filter(|value| !value.is_empty());
         match text(row.get_ref(0)?).as_deref() {
-            // The profiler's word where it does not know.
+            // What the profiler writes if it does not know the name.
             Some("Hostname") => host = value.filter(|value| value != "UNKNOWN" && value.len() <= NAME_MAX),
             _ => environment = value,
         }
@@ -63,14 +63,14 @@ fn system(database: &Database<'_>) -> Result<(Option<String>, Option<String>), E
     Ok((host, environment))
 }
 
-/// Variables in one text, `NAME=value` between semicolons, up to 2022 between zero bytes.
+/// Splits a text of variables: `NAME=value`, separated by semicolons or, up to 2022, by zero bytes.
 fn of_text(all: &str) -> Map<String, Value> {
     let separator = if all.contains('\0') { '\0' } else { ';' };
     let pair = |text: &str| text.split_once('=').map(|(name, value)| (name.to_owned(), Value::from(value)));
     all.split(separator).filter_map(pair).collect()
 }
 
-/// Variables of the process that the profiler started, `NAME="value"`, a row each.
+/// Reads the variables of the process that the profiler started: `NAME="value"`, one per row.
 fn of_capture(database: &Database<'_>) -> Result<Map<String, Value>, Error> {
     let mut variables = Map::new();
     let Some(table) = database.catalog.table("META_DATA_CAPTURE") else { return Ok(variables) };
@@ -85,12 +85,12 @@ fn of_capture(database: &Database<'_>) -> Result<Map<String, Value>, Error> {
     Ok(variables)
 }
 
-/// The ranks that processes had in MPI.
+/// Returns the ranks that processes had in MPI.
 fn mpi_ranks(database: &Database<'_>) -> Result<BTreeSet<i64>, Error> {
     distinct(database, "MPI_RANKS", "rank")
 }
 
-/// Processes that ran kernels, or called MPI.
+/// Returns the processes that ran kernels or called MPI.
 fn workers(database: &Database<'_>) -> Result<BTreeSet<i64>, Error> {
     let mut all = distinct(database, "CUPTI_ACTIVITY_KIND_KERNEL", "globalPid")?;
     let of_mpi = distinct(database, "MPI_RANKS", "globalTid")?;
@@ -98,7 +98,7 @@ fn workers(database: &Database<'_>) -> Result<BTreeSet<i64>, Error> {
     Ok(all)
 }
 
-/// The values of a column, as far as they are whole numbers, not more than [`DISTINCT_MAX`].
+/// Returns the distinct whole numbers in a column, at most [`DISTINCT_MAX`].
 fn distinct(database: &Database<'_>, table: &str, column: &str) -> Result<BTreeSet<i64>, Error> {
     let mut found = BTreeSet::new();
     let Some(table) = database.catalog.table(table).filter(|table| table.has(column)) else { return Ok(found) };
@@ -114,21 +114,21 @@ fn distinct(database: &Database<'_>, table: &str, column: &str) -> Result<BTreeS
     Ok(found)
 }
 
-/// The global number of a thread's process.
+/// Returns the global number of a thread's process.
 pub(super) fn process_of(global_tid: i64) -> i64 {
     global_tid & !LOW
 }
 
-/// The system's numbers of a process and of a thread in it.
+/// Returns the system's numbers of a process and of a thread in it.
 pub(super) fn pid_and_tid(global: i64) -> (i64, i64) {
     ((global >> 24) & LOW, global & LOW)
 }
 
 /// A global number has the thread in the lowest 24 bits, and the process in the next 24.
 const LOW: i64 = 0xff_ffff;
-/// A longer name is none.
+/// Longest host name that is accepted, bytes.
 const NAME_MAX: usize = 4096;
-/// Processes of a node that are told apart.
+/// Most processes and ranks that are counted.
 const DISTINCT_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 //! [`Nsys`] is the format behind the interface of [`super`]. `crate::sqlite` opens a file so that
 //! nothing in it runs and copies tables, `catalog` knows which columns are times and when the session
 //! began, `facts` fills `model::TraceFacts` (`calls` and `collectives` find the parts of NCCL's
-//! operations by `payload`, what NVTX ranges carry), `chunks` returns the events, and `rewrite`
-//! creates the output.
+//! operations by the payloads of NVTX ranges), `chunks` returns the events, and `rewrite` creates the
+//! output.
 //!
 //! A time is in nanoseconds from the start of the session, whose Unix time on the node's system clock
-//! the file states. An alignment moves that start to the common clock, and each time by as much as
-//! the clocks part after it: an offset that does not change alters one cell.
+//! the file states. An alignment moves that start to the common clock, and writes every time as its
+//! distance from there: a constant offset changes one cell.
 
 mod calls;
 mod catalog;

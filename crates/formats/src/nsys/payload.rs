@@ -1,4 +1,4 @@
-//! What an NVTX range carries: fields in a layout that the program registered, as NCCL does for its
+//! Payloads of NVTX ranges: fields in a layout that the program registered, as NCCL does for its
 //! calls.
 //!
 //! An export holds them as bytes (`--include-blobs=true`), with the layout in the tables
@@ -21,7 +21,7 @@ pub(super) struct Layouts(HashMap<(i64, i64), Layout>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Layout {
     fields: Vec<Field>,
-    /// Processes of the report give it differently: nothing tells which one an event has.
+    /// Processes of the report registered different layouts under this number.
     is_ambiguous: bool,
 }
 
@@ -72,7 +72,7 @@ impl Layouts {
         Ok(Layouts(layouts))
     }
 
-    /// The fields in an event's cells: its bytes, otherwise its JSON.
+    /// Returns the fields of an event: from its bytes, otherwise from its JSON.
     pub(super) fn fields(&self, bytes: ValueRef<'_>, json: ValueRef<'_>) -> Fields {
         if let ValueRef::Blob(bytes) | ValueRef::Text(bytes) = bytes
             && let Some(fields) = self.of_bytes(bytes)
@@ -104,7 +104,7 @@ impl Layouts {
     }
 }
 
-/// The whole numbers in an object of JSON.
+/// Returns the whole numbers in a JSON object.
 fn of_json(json: &[u8]) -> Fields {
     if json.len() > JSON_MAX {
         return Fields::new();
@@ -117,8 +117,8 @@ fn of_json(json: &[u8]) -> Fields {
     object.iter().filter_map(|(name, field)| Some((name.clone(), value(field)?))).collect()
 }
 
-/// Length and sign of a single whole number, by the number of its type in NVTX's header
-/// `nvToolsExtPayload.h`; C's types are those of 64-bit Linux.
+/// Returns the length and signedness of an integer type, by its number in NVTX's header
+/// `nvToolsExtPayload.h`; C's types have their sizes on 64-bit Linux.
 fn shape(kind: i64) -> Option<(usize, bool)> {
     Some(match kind {
         1 | 11 => (1, true),

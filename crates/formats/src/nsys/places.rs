@@ -112,7 +112,7 @@ impl Places {
         Ok(places)
     }
 
-    /// The track of a row; the first time it is declared, with those above it.
+    /// Returns the track of a row, and declares it with its parents the first time.
     pub(super) fn track(&mut self, place: Place, declare: &mut dyn FnMut(Track) -> TrackId) -> TrackId {
         if let Some(track) = self.known.get(&place) {
             return *track;
@@ -153,7 +153,8 @@ impl Places {
         track
     }
 
-    /// The flow from a call of CUDA to what it started, by its number in the process.
+    /// Returns an end of the flow from a CUDA call to what it started, by its correlation number in
+    /// the process.
     pub(super) fn flow(&self, process: i64, correlation: Option<i64>, end: FlowEnd) -> Flow {
         match correlation {
             None | Some(0) => Flow::default(),
@@ -166,7 +167,7 @@ impl Places {
         TrackKind::Process(Process { pid, host: self.host.clone(), rank: self.rank, guid: String::new() })
     }
 
-    /// The name of a process's device.
+    /// Returns the name of a process's device.
     fn device(&self, process: i64, device: i64) -> String {
         let (pid, _) = pid_and_tid(process);
         let gpu = self.devices.get(&(pid, device)).copied();
@@ -184,7 +185,7 @@ impl Places {
     }
 }
 
-/// Passes on the rows of a table of names: two numbers and a text.
+/// Passes on the rows of a table of names: two numbers and a text each.
 fn names(
     database: &Database<'_>,
     table: &str,
@@ -204,7 +205,7 @@ fn names(
     })
 }
 
-/// A metric's name, and the unit in brackets at its end: `DRAM Read Bandwidth [Throughput %]`.
+/// Splits a metric's name and the unit in brackets at its end: `DRAM Read Bandwidth [Throughput %]`.
 fn with_unit(name: &str) -> (String, String) {
     match name.strip_suffix(']').and_then(|name| name.rsplit_once(" [")) {
         Some((name, unit)) => (name.to_owned(), unit.to_owned()),
@@ -215,7 +216,7 @@ fn with_unit(name: &str) -> (String, String) {
 /// Names that are remembered of each kind; longer ones are cut.
 const NAMES_MAX: usize = 1 << 17;
 const NAME_MAX: usize = 256;
-/// The number of waits that are for no single stream.
+/// The stream number of waits for a whole device.
 const NO_STREAM: i64 = u32::MAX as i64;
 /// The lowest bits of a metric's type are the number of its device.
 const GPU: i64 = 0xff;

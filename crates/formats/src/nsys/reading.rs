@@ -38,7 +38,7 @@ impl Times {
 }
 
 impl Database<'_> {
-    /// Runs a statement, and passes on its rows; `table` is named in errors.
+    /// Runs a statement and passes on its rows; errors name `table`.
     pub(super) fn each(
         &self,
         table: &str,
@@ -48,12 +48,12 @@ impl Database<'_> {
         each((self.connection, self.path), table, statement, take)
     }
 
-    /// A time of the file as an absolute one.
+    /// Converts a time of the file to Unix time.
     pub(super) fn absolute_ps(&self, ns: i64) -> Picoseconds {
         (Picoseconds::from(self.catalog.session.origin_ns()) + Picoseconds::from(ns)) * PS_PER_NS
     }
 
-    /// The text with the id in a column of the table `t`, for a statement; NULL if there is none.
+    /// Returns an expression for the text whose id is in a column of the table `t`; NULL without one.
     pub(super) fn name(&self, table: &Table, column: &str) -> String {
         match self.catalog.table(STRINGS) {
             Some(strings) if table.has(column) => {
@@ -63,8 +63,8 @@ impl Database<'_> {
         }
     }
 
-    /// The first time of a row `t`, for a statement, and its end if it has one. A time of 0 in
-    /// [`ZERO_IS_NONE`] is none.
+    /// Returns the first time of a row `t`, for a statement, and its end if it has one. In the table
+    /// [`ZERO_IS_NONE`] a time of 0 is read as NULL.
     pub(super) fn ends(table: &Table) -> (String, Option<String>) {
         let of = |names: &[&str]| {
             let known = names.iter().find(|name| table.times.iter().any(|at| table.columns[*at] == **name));
@@ -75,7 +75,7 @@ impl Database<'_> {
         (if table.name == ZERO_IS_NONE { format!("nullif({start}, 0)") } else { start }, end)
     }
 
-    /// The times of a table.
+    /// Reads the first and last time of a table, and how many rows have one.
     ///
     /// # Errors
     /// A cell holds something else than a time.
@@ -87,8 +87,8 @@ impl Database<'_> {
         }
     }
 
-    /// The times of a table in which all are plausible; `None` if some are not. SQLite takes a
-    /// fraction of the time for this.
+    /// Reads the times of a table in which all are plausible; `None` if some are not. It takes a
+    /// fraction of the time of [`Self::mixed_times`].
     fn plain_times(&self, table: &Table, (first, last): (i64, i64)) -> Result<Option<Times>, Error> {
         let (start, end) = Self::ends(table);
         let end = end.unwrap_or_else(|| "NULL".to_owned());
@@ -115,7 +115,7 @@ impl Database<'_> {
         Ok(found)
     }
 
-    /// The times of any table.
+    /// Reads the times of any table.
     fn mixed_times(&self, table: &Table, (first, last): (i64, i64)) -> Result<Times, Error> {
         let (start, end) = Self::ends(table);
         let end = end.unwrap_or_else(|| start.clone());
@@ -171,7 +171,7 @@ impl Database<'_> {
         })
     }
 
-    /// The refusal of a row with something else in place of a time.
+    /// Returns the refusal of a row that holds something else in place of a time.
     fn no_time(&self, table: &Table, at: i64) -> Error {
         let names: Vec<&str> = table.times.iter().map(|column| table.columns[*column].as_str()).collect();
         let problem = format!(
@@ -191,7 +191,7 @@ pub(super) fn bounds(origin_ns: i64, reach: Option<Reach>) -> (i64, i64) {
     })
 }
 
-/// No time is farther from the origin, ns: 146 years. Larger numbers are no times.
+/// Largest plausible distance of a time from the origin, ns: 146 years.
 const FARTHEST_NS: i64 = 1 << 62;
 /// The table in which a time of 0 means that none was collected.
 const ZERO_IS_NONE: &str = "CUPTI_ACTIVITY_KIND_CUDA_EVENT";

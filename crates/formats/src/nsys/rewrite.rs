@@ -1,8 +1,8 @@
 //! Writes an export with its times on another clock.
 //!
 //! The start of the session moves to the new clock, with its two texts, and every other time is
-//! written as the distance from there: whoever adds a time to the start gets the mapped time, to the
-//! nanosecond. A time that cannot be one keeps its distance from the start, and is counted.
+//! written as the distance from there: start plus time is the mapped time, to the nanosecond. An
+//! implausible time keeps its distance from the start, and is counted.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -64,7 +64,7 @@ pub(super) fn rewrite(
     Ok(RewriteStats { bytes_read, bytes_written, base_ns: Some(start_ns), ..stats })
 }
 
-/// Copies tables and indexes; returns the new start of the session too.
+/// Copies tables and indexes, and returns the new start of the session.
 fn copy(
     new: &mut NewDatabase,
     input: &Path,
@@ -101,7 +101,7 @@ fn copy(
     Ok((stats, start_ns))
 }
 
-/// Refuses to align what is aligned.
+/// Refuses to align a database twice.
 fn refuse_second(input: &Path, catalog: &Catalog, metadata: &[(String, String)]) -> Result<(), Error> {
     match &catalog.aligned_to {
         Some(clock) if metadata.iter().any(|(name, _)| name == ALIGNED_TO) => {
@@ -112,14 +112,14 @@ fn refuse_second(input: &Path, catalog: &Catalog, metadata: &[(String, String)])
     }
 }
 
-/// The rule for the rows of all tables.
+/// The rule by which the times of all tables are moved.
 struct Moving<'a, 'b> {
     /// Unix time of zero before and after, ns.
     from_ns: i64,
     to_ns: i64,
     /// Plausible times, from the start.
     bounds: (i64, i64),
-    /// Times that were not moved.
+    /// Number of implausible times, which are not moved.
     kept: u64,
     map: &'a mut MapFunction<'b>,
 }
@@ -154,7 +154,7 @@ impl MoveRow for Moving<'_, '_> {
 }
 
 impl Moving<'_, '_> {
-    /// The new distance from the start; `None` for what cannot be a time.
+    /// Returns the new distance from the start; `None` for an implausible time.
     fn moved(&mut self, old: i64) -> Option<i64> {
         let (first, last) = self.bounds;
         if !(first..=last).contains(&old) {
@@ -165,8 +165,7 @@ impl Moving<'_, '_> {
     }
 }
 
-/// Writes the new start, and brings the texts of the old one with it if they are in the profiler's
-/// form.
+/// Writes the new start, and moves the texts of the old one if they have the profiler's format.
 fn move_start(connection: &Connection, session: &Session, start_ns: i64) -> rusqlite::Result<()> {
     let [old_s, new_s] = [session.start_ns, start_ns].map(|ns| ns.div_euclid(1_000_000_000));
     let columns = |name: &str| {
@@ -191,7 +190,8 @@ fn move_start(connection: &Connection, session: &Session, start_ns: i64) -> rusq
     Ok(())
 }
 
-/// Writes what the alignment states into a table of its own: those of the profiler stay as they are.
+/// Writes the alignment's metadata into a separate table, so that the profiler's tables stay
+/// unchanged.
 fn state(connection: &Connection, metadata: &[(String, String)]) -> rusqlite::Result<()> {
     if metadata.is_empty() {
         return Ok(());
@@ -202,5 +202,5 @@ fn state(connection: &Connection, metadata: &[(String, String)]) -> rusqlite::Re
     metadata.iter().try_for_each(|(name, value)| insert.execute(params![name, value]).map(drop))
 }
 
-/// The form of the profiler's texts, for SQLite.
+/// Format of the profiler's texts, for SQLite.
 const FORM: &str = "%Y-%m-%dT%H:%M:%S";

@@ -79,7 +79,7 @@ fn content(path: &Path) -> Content {
     tables.collect()
 }
 
-/// Rewrites an export beside itself, without metadata.
+/// Rewrites an export into a folder, without metadata.
 fn rewritten(input: &Path, folder: &Path, map: &mut MapFunction<'_>) -> Result<(PathBuf, RewriteStats), Error> {
     let output = folder.join("out.sqlite");
     let stats = rewrite::rewrite(input, &output, &RewriteOptions::default(), map)?;

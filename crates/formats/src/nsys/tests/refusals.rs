@@ -130,6 +130,6 @@ fn markers_in_ranges_are_pairs_and_steps_are_numbered() {
     assert!(found.pairs.iter().all(|pair| pair.kind == PairKind::Marker));
     assert_eq!(found.span, facts(&made(0)).expect("facts").span);
     assert_eq!(found.steps.series().collect::<Vec<_>>(), ["step "]);
-    // The end of a mark is none.
+    // The end of a mark means nothing.
     assert_eq!(found.warnings, Vec::<String>::new());
 }
