@@ -45,6 +45,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("kineto", traces::kineto),
     ("perfetto", traces::perfetto),
     ("rocpd", traces::rocpd),
+    ("nsys", traces::nsys),
     ("recording", recordings::recording),
     ("trace_format", traces::trace_format),
     ("write_perfetto", writers::perfetto),

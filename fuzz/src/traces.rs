@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use probe_sync_alignment::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_formats::model::{MarkStamp, MarkToken, MergeFacts, Picoseconds, TraceFacts};
 use probe_sync_formats::{
-    ChunkOptions, CpuClock, FactOptions, FlightRecorder, Kineto, MapFunction, MergeInput, MergeOptions, Perfetto,
+    ChunkOptions, CpuClock, FactOptions, FlightRecorder, Kineto, MapFunction, MergeInput, MergeOptions, Nsys, Perfetto,
     RewriteOptions, RewriteStats, Rocpd, TraceFormat, WantedArgs, XSpace, detect,
 };
 use probe_sync_time::Duration;
@@ -107,6 +107,31 @@ pub fn rocpd(data: &[u8]) {
                 let again = Rocpd.read_facts(&output, &options()).expect("it reads what it brought to one clock");
                 assert_eq!(again.span, facts.span, "it writes what it read");
             }
+        }
+    });
+}
+
+/// An export of Nsight Systems, as the bytes of its file.
+pub fn nsys(data: &[u8]) {
+    with_directory(|directory| {
+        let (input, output) = (directory.join("in.sqlite"), directory.join("out.sqlite"));
+        write(&input, data);
+        let Some(facts) = accepted(&Nsys, &input) else { return };
+        let (mut tracks, options_of_chunks) = (0, ChunkOptions { reach: facts.reach, ..ChunkOptions::default() });
+        let read = Nsys.read_chunks(&input, &options_of_chunks, &mut |time| time, &mut |chunk| {
+            chunk.check(tracks).expect("a sound chunk");
+            tracks += chunk.tracks.len();
+            Ok(())
+        });
+        // Facts leave damage of a table that they do not read unseen.
+        drop(read);
+        if Nsys.rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time).is_ok() {
+            let again = Nsys.read_facts(&output, &options()).expect("it reads what it wrote");
+            assert_eq!(told(&again), told(&facts), "the identity changed something");
+        }
+        move_and_merge(&Nsys, &input, &output);
+        if Nsys.rewrite(&input, &output, &RewriteOptions::default(), &mut shifted).is_ok() {
+            assert!(Nsys.read_facts(&output, &options()).is_ok(), "refuses what it moved");
         }
     });
 }

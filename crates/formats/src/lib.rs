@@ -16,6 +16,8 @@
 
 mod aligned;
 pub mod chunk;
+#[cfg(feature = "rocpd")]
+mod environment;
 mod error;
 mod flight_recorder;
 pub mod gzip;
@@ -25,10 +27,16 @@ mod keep;
 mod kineto;
 mod marker;
 pub mod model;
+#[cfg(feature = "rocpd")]
+mod nccl;
+#[cfg(feature = "rocpd")]
+mod nsys;
 pub mod perfetto;
 pub mod protobuf;
 #[cfg(feature = "rocpd")]
 pub mod rocpd;
+#[cfg(feature = "rocpd")]
+mod sqlite;
 mod stated;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -52,6 +60,8 @@ pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};
 pub use kineto::Kineto;
 pub use kineto::quarter_before_ns;
+#[cfg(feature = "rocpd")]
+pub use nsys::Nsys;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]
 pub use rocpd::Rocpd;
@@ -163,7 +173,7 @@ fn plain_name(path: &Path) -> String {
 /// and a text file may begin with a line feed, which is also the tag of the first field of an
 /// XSpace and of the packets of a Perfetto trace.
 #[cfg(feature = "rocpd")]
-pub const FORMATS: [&dyn TraceFormat; 5] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace, &Rocpd];
+pub const FORMATS: [&dyn TraceFormat; 6] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace, &Nsys, &Rocpd];
 /// All formats of a build without databases, in the order in which they are tried.
 #[cfg(not(feature = "rocpd"))]
 pub const FORMATS: [&dyn TraceFormat; 4] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace];
@@ -199,6 +209,10 @@ mod tests {
         check("a", b"\x0a{", Ok("kineto"));
         check("a", b"\x0a\x10plane", Ok("xspace"));
         check("a", b"text", Err("is not JSON"));
+        if cfg!(feature = "rocpd") {
+            check("report1.sqlite", b"", Ok("nsys"));
+            check("a", b"SQLite format 3\0", Ok("rocpd"));
+        }
         check("a", b" \n", Err("nothing but white space"));
         let packed = {
             let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

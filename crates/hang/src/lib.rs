@@ -39,6 +39,7 @@ mod clocks;
 mod counts;
 mod dump;
 mod evidence;
+mod items;
 mod job;
 mod judge;
 mod observed;

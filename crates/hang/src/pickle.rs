@@ -13,6 +13,8 @@ use std::collections::HashMap;
 use serde::de::value::{BorrowedStrDeserializer, StringDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use crate::items::Items;
+
 /// The values of one pickle.
 #[derive(Debug)]
 pub(crate) struct Pickle<'a> {
@@ -37,37 +39,6 @@ enum Node<'a> {
     List(Items),
     /// Keys and values in turn.
     Dictionary(Items),
-}
-
-/// The values in a list or a dictionary: usually filled at once, they lie together with those of
-/// others.
-#[derive(Debug)]
-enum Items {
-    Together { start: usize, end: usize },
-    Own(Vec<u32>),
-}
-
-impl Items {
-    const NONE: Self = Self::Together { start: 0, end: 0 };
-
-    /// Adds values; the first ones are put together with those of others.
-    fn extend(&mut self, values: &[u32], together: &mut Vec<u32>) {
-        match self {
-            Self::Own(items) => items.extend_from_slice(values),
-            Self::Together { start, end } if start == end => {
-                (*start, *end) = (together.len(), together.len() + values.len());
-                together.extend_from_slice(values);
-            }
-            Self::Together { start, end } => *self = Self::Own([&together[*start..*end], values].concat()),
-        }
-    }
-
-    fn of<'p>(&'p self, together: &'p [u32]) -> &'p [u32] {
-        match self {
-            Self::Own(items) => items,
-            Self::Together { start, end } => &together[*start..*end],
-        }
-    }
 }
 
 /// What is wrong with a pickle, and where.

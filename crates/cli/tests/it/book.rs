@@ -53,6 +53,11 @@ fn the_first_run_works_as_written() {
 }
 
 #[test]
+fn exports_of_nsight_systems_are_read_as_written() {
+    check("docs/nsys.md", 1);
+}
+
+#[test]
 fn two_nodes_are_aligned_as_computed_by_hand() {
     check("docs/alignment.md", 1);
 }

@@ -11,15 +11,16 @@
 //! ones whose rows it reads.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::path::Path;
 
 use probe_sync_rocpd::schema;
-pub(super) use probe_sync_rocpd::schema::quoted;
 use rusqlite::Connection;
-use rusqlite::types::ValueRef;
 
-use super::access::wrong;
 use crate::Error;
+use crate::sqlite::access::wrong;
+use crate::sqlite::table::{self, Entry, Index};
+pub(super) use crate::sqlite::table::{quoted, text};
 use crate::{ALIGNED_SIGMA, ALIGNED_TO};
 
 /// Contents of a database.
@@ -57,29 +58,19 @@ pub(super) struct Writer {
 /// A table.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// Its name.
-    pub(super) name: String,
+    table: table::Table,
     /// Its name without the uuid: `rocpd_region`.
     pub(super) base: String,
     /// Suffix of its name; empty if it is not that of any writer.
     pub(super) suffix: String,
-    /// Its definition.
-    pub(super) sql: String,
-    /// Names of its columns.
-    pub(super) columns: Vec<String>,
-    /// Indices of those that are times.
-    pub(super) times: Vec<usize>,
-    /// The name by which a statement gets the row's number; `None` if there is none (WITHOUT
-    /// ROWID), or if columns have taken all its names.
-    pub(super) rowid: Option<String>,
 }
 
-/// An index.
-#[derive(Clone, Debug)]
-pub(super) struct Index {
-    pub(super) name: String,
-    pub(super) table: String,
-    pub(super) sql: String,
+impl Deref for Table {
+    type Target = table::Table;
+
+    fn deref(&self) -> &table::Table {
+        &self.table
+    }
 }
 
 impl Catalog {
@@ -91,7 +82,7 @@ impl Catalog {
     /// version, or if it has triggers, virtual tables or generated columns, which no profiler
     /// writes and which would run on reading or copying.
     pub(super) fn read(connection: &Connection, schema: &str, path: &Path) -> Result<Catalog, Error> {
-        let entries = entries(connection, schema).map_err(|problem| wrong(path, "reading its contents", &problem))?;
+        let entries = Entry::all(connection, schema, path)?;
         let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
         let mut catalog = Catalog::default();
         let suffixes: Vec<String> = entries
@@ -99,8 +90,13 @@ impl Catalog {
             .filter(|entry| entry.kind == "table")
             .filter_map(|entry| entry.name.strip_prefix(METADATA).map(str::to_owned))
             .collect();
+        let of_nsight_systems = entries.iter().any(|entry| entry.name == "TARGET_INFO_SYSTEM_ENV");
         if suffixes.is_empty() {
-            return refuse("is a SQLite database, but not from rocprofv3: it has no table rocpd_metadata".to_owned());
+            let hint =
+                if of_nsight_systems { "; let the name of an export of Nsight Systems end in .sqlite" } else { "" };
+            return refuse(format!(
+                "is a SQLite database, but not from rocprofv3: it has no table rocpd_metadata{hint}"
+            ));
         }
         let canonical = canonical_names();
         for entry in entries {
@@ -117,14 +113,7 @@ impl Catalog {
                 // The profiler's own: they are written anew, whatever stands in them.
                 "view" if canonical.contains(&entry.name.as_str()) => {}
                 "view" => catalog.foreign_views.push(entry.name),
-                kind => {
-                    let (name, table) = (entry.name, entry.table);
-                    return refuse(format!(
-                        "{kind} {name} on {table}: profilers do not write these, and copying the table would run it; DROP {} {name} \
-                        in a copy of the file first",
-                        kind.to_uppercase()
-                    ));
-                }
+                _ => return Err(entry.refusal(path)),
             }
         }
         // One over the tables of a base name is written anew, too.
@@ -210,89 +199,23 @@ impl Table {
         connection: &Connection,
         schema: &str,
         path: &Path,
-        Entry { name, sql, .. }: Entry,
+        entry: Entry,
         suffixes: &[String],
     ) -> Result<Table, Error> {
-        let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
-        let begins = sql.trim_start().get(..VIRTUAL.len()).unwrap_or_default();
-        if begins.eq_ignore_ascii_case(VIRTUAL) {
-            return refuse(format!(
-                "the table {name} is virtual, and reading it would run code; drop it in a copy of the file first"
-            ));
-        }
-        let (columns, rowid) = columns(connection, schema, path, &name)?;
-        let ours = name.starts_with(PREFIX);
-        let is_time = |column: &String| ours && TIMES.iter().any(|time| column.eq_ignore_ascii_case(time));
-        let times: Vec<usize> = (0..columns.len()).filter(|at| is_time(&columns[*at])).collect();
+        let ours = entry.name.starts_with(PREFIX);
+        let is_time = |column: &str, _: &str| ours && TIMES.iter().any(|time| column.eq_ignore_ascii_case(time));
+        let table = table::Table::read(connection, schema, path, entry, &is_time)?;
+        let name = &table.name;
         let suffix = suffixes.iter().filter(|suffix| name.ends_with(suffix.as_str())).max_by_key(|suffix| suffix.len());
         let suffix = suffix.filter(|_| ours).cloned().unwrap_or_default();
         let base = name[..name.len() - suffix.len()].to_owned();
-        Ok(Table { base, suffix, sql, columns, times, rowid, name })
+        Ok(Table { table, base, suffix })
     }
 
     /// Whether each of its ids is one row.
     pub(super) fn is_numbered_by_id(&self) -> bool {
         self.rowid.as_ref().is_some_and(|number| number.eq_ignore_ascii_case("id"))
     }
-
-    /// The columns' names for a statement, in order.
-    pub(super) fn list(&self) -> String {
-        self.columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// A table's columns, and the name of the row's number.
-fn columns(
-    connection: &Connection,
-    schema: &str,
-    path: &Path,
-    name: &str,
-) -> Result<(Vec<String>, Option<String>), Error> {
-    let failed = |problem: rusqlite::Error| wrong(path, &format!("reading the columns of {name}"), &problem);
-    let mut statement = connection
-        .prepare("SELECT name, type, pk, hidden FROM pragma_table_xinfo(?1, ?2) ORDER BY cid")
-        .map_err(failed)?;
-    let mut rows = statement.query([name, schema]).map_err(failed)?;
-    let (mut columns, mut keys) = (Vec::new(), Vec::new());
-    while let Some(row) = rows.next().map_err(failed)? {
-        let column: String = row.get(0).map_err(failed)?;
-        let (declared, key, hidden): (String, i64, i64) =
-            (row.get(1).map_err(failed)?, row.get(2).map_err(failed)?, row.get(3).map_err(failed)?);
-        if hidden != 0 {
-            let problem = format!(
-                "the column {column} of the table {name} is generated, and reading it would run code; store its values in an ordinary column"
-            );
-            return Err(Error::Database { path: path.to_owned(), problem });
-        }
-        if key != 0 {
-            keys.push((columns.len(), declared.eq_ignore_ascii_case("INTEGER")));
-        }
-        columns.push(column);
-    }
-    // A key of one whole number is the row's number itself, unless SQLite keeps an index for it:
-    // then it is a column like others.
-    let of_index = "SELECT count(*) FROM pragma_index_list(?1, ?2) WHERE origin = 'pk'";
-    let indexed: i64 = connection.query_row(of_index, [name, schema], |row| row.get(0)).map_err(failed)?;
-    let rowid = match keys[..] {
-        [(at, true)] if indexed == 0 => Some(columns[at].clone()),
-        _ => {
-            let free = |of: &&str| !columns.iter().any(|column: &String| column.eq_ignore_ascii_case(of));
-            let known =
-                |of: &&str| connection.prepare(&format!("SELECT {of} FROM {schema}.{} LIMIT 0", quoted(name))).is_ok();
-            ["rowid", "_rowid_", "oid"].into_iter().filter(free).find(known).map(str::to_owned)
-        }
-    };
-    Ok((columns, rowid))
-}
-
-/// Entries of `sqlite_master`.
-fn entries(connection: &Connection, schema: &str) -> rusqlite::Result<Vec<Entry>> {
-    let mut statement = connection.prepare(&format!("SELECT type, name, tbl_name, sql FROM {schema}.sqlite_master"))?;
-    let entries = statement.query_map([], |row| {
-        let text = |at: usize| row.get_ref(at).map(|value| text(value).unwrap_or_default());
-        Ok(Entry { kind: text(0)?, name: text(1)?, table: text(2)?, sql: text(3)? })
-    })?;
-    entries.collect()
 }
 
 /// The profiler's own views, of all schemas.
@@ -300,24 +223,6 @@ fn canonical_names() -> BTreeSet<&'static str> {
     let [by_ids, by_tracks] =
         [false, true].map(|tracks| schema::canonical_views(&|_, column| tracks || column != "track_id"));
     by_ids.iter().chain(&by_tracks).map(|view| view.name).collect()
-}
-
-/// A row of `sqlite_master`.
-struct Entry {
-    kind: String,
-    name: String,
-    table: String,
-    sql: String,
-}
-
-/// A cell as text, with invalid UTF-8 replaced; `None` for NULL.
-pub(super) fn text(value: ValueRef<'_>) -> Option<String> {
-    match value {
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        ValueRef::Integer(number) => Some(number.to_string()),
-        ValueRef::Real(number) => Some(number.to_string()),
-        ValueRef::Null => None,
-    }
 }
 
 const PREFIX: &str = "rocpd_";
@@ -329,7 +234,6 @@ const TIMES: [&str; 5] = ["start", "end", "timestamp", "init", "fini"];
 /// Tables that every version has, and without which rows mean nothing.
 const REQUIRED: [&str; 6] =
     ["rocpd_string", "rocpd_info_node", "rocpd_info_process", "rocpd_event", "rocpd_region", "rocpd_kernel_dispatch"];
-const VIRTUAL: &str = "CREATE VIRTUAL";
 /// Under this tag of the metadata is that all rows of a process are on one clock, which they were
 /// not.
 pub(super) const ON_ONE_CLOCK: &str = "probe_sync_cpu_clock";

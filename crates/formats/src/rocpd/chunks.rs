@@ -9,7 +9,6 @@ use foldhash::fast::FixedState;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-use super::access::Readable;
 use super::arguments::{Arguments, text};
 use super::catalog::{Catalog, Table, Writer, quoted};
 use super::reading::{Database, Problem};
@@ -17,6 +16,7 @@ use super::rows::{self, Kind};
 use crate::Error;
 use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, Track, TrackId, TrackKind, Value};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
+use crate::sqlite::access::Readable;
 use crate::{AgentIndex, ChunkOptions, ChunkSink, ChunkStats, MapFunction};
 
 /// Reads a database.

@@ -11,6 +11,7 @@ use rusqlite::{Connection, params};
 
 use super::catalog::{Catalog, METADATA, Writer, quoted};
 use crate::Error;
+use crate::sqlite::access::wrong;
 
 /// Refuses a database that cannot be lifted to the wanted schema.
 ///
@@ -23,9 +24,7 @@ pub(super) fn expect_liftable(path: &Path, catalog: &Catalog, wanted: &str) -> R
     if (version.as_str(), wanted) != (Version::Three.text(), Version::ThreeZeroZero.text()) {
         return refuse(format!("has schema {version}, but --schema {wanted} can only convert schema 3 to 3.0.0"));
     }
-    for (base, columns) in
-        known_columns().map_err(|problem| super::access::wrong(path, "comparing its tables", &problem))?
-    {
+    for (base, columns) in known_columns().map_err(|problem| wrong(path, "comparing its tables", &problem))? {
         for table in catalog.of_base(base) {
             if table.columns != columns {
                 let name = &table.name;

@@ -1,24 +1,22 @@
 //! Databases of rocprofv3 (rocpd: SQLite, one file per process or merged): facts, rewriting and
 //! merging.
 //!
-//! [`Rocpd`] is the format behind the interface of [`super`]. `access` opens a file so that nothing
-//! in it runs, `catalog` knows its tables and which columns are times, `facts` fills
-//! `model::TraceFacts`, `copy` moves tables with their times through a map (`cpu_clock` knows which
-//! rows of `rocprof-sys` are on another clock), and `rewrite` creates the output from one input or
-//! many. A time is in nanoseconds of the writing node's CLOCK_BOOTTIME; 0 and NULL mean that it is
+//! [`Rocpd`] is the format behind the interface of [`super`]. `crate::sqlite` opens a file so that
+//! nothing in it runs and copies tables, `catalog` knows its tables and which columns are times,
+//! `facts` fills `model::TraceFacts`, `moving` sends the times of a row through a map (`cpu_clock`
+//! knows which rows of `rocprof-sys` are on another clock), and `rewrite` creates the output from one
+//! input or many. A time is in nanoseconds of the writing node's CLOCK_BOOTTIME; 0 and NULL mean that it is
 //! not set.
 
-mod access;
 mod arguments;
 mod catalog;
 mod chunks;
 mod collectives;
-mod copy;
 mod cpu_clock;
-mod environment;
 mod facts;
 mod lift;
 mod markers;
+mod moving;
 mod part;
 mod reading;
 mod rewrite;
@@ -34,6 +32,7 @@ use super::{
 };
 use crate::Error;
 use crate::model::TraceFacts;
+use crate::sqlite::access::MAGIC;
 pub use part::{Affinities, DatabaseFile, Part, aligned};
 
 /// Databases written by rocprofv3.
@@ -60,7 +59,7 @@ impl TraceFormat for Rocpd {
     fn detect(&self, evidence: Evidence<'_>) -> bool {
         match evidence {
             Evidence::Name(name) => name.ends_with(".db"),
-            Evidence::Head(head) => head.starts_with(access::MAGIC),
+            Evidence::Head(head) => head.starts_with(MAGIC),
         }
     }
 

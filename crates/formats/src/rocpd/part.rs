@@ -12,13 +12,13 @@ use std::time::SystemTime;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use super::access::{Readable, sidecars, wrong};
 use super::catalog::{Catalog, Table, Writer, text};
-use super::copy::moved;
-use super::environment::Environment;
+use super::moving::moved;
 use super::reading::{Database, GUID};
 use crate::Error;
 use crate::MapFunction;
+use crate::environment::Environment;
+use crate::sqlite::access::{Readable, sidecars, wrong};
 
 /// A database, not open.
 #[derive(Debug)]

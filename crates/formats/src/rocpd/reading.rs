@@ -8,36 +8,18 @@ use std::path::Path;
 
 use rusqlite::{Connection, Row};
 
-use super::access::wrong;
 use super::catalog::{Catalog, Table, Writer, quoted};
 use crate::Error;
 use crate::model::{PS_PER_NS, Picoseconds, Reach, Spread};
+use crate::sqlite::access::wrong;
+use crate::sqlite::query;
+pub(super) use crate::sqlite::query::Problem;
 
 /// A database being read.
 pub(super) struct Database<'a> {
     pub(super) path: &'a Path,
     pub(super) connection: &'a Connection,
     pub(super) catalog: &'a Catalog,
-}
-
-/// Why a row was not taken.
-pub(super) enum Problem {
-    /// Error of SQLite.
-    Sqlite(rusqlite::Error),
-    /// Another problem of the file.
-    Other(Error),
-}
-
-impl From<rusqlite::Error> for Problem {
-    fn from(problem: rusqlite::Error) -> Self {
-        Self::Sqlite(problem)
-    }
-}
-
-impl From<Error> for Problem {
-    fn from(problem: Error) -> Self {
-        Self::Other(problem)
-    }
 }
 
 /// First and last time of a table, and the number of rows with one.
@@ -73,18 +55,7 @@ impl<'a> Database<'a> {
         statement: &str,
         take: &mut dyn FnMut(&Row<'_>) -> Result<(), Problem>,
     ) -> Result<(), Error> {
-        let mut run = || -> Result<(), Problem> {
-            let mut statement = self.connection.prepare(statement)?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                take(row)?;
-            }
-            Ok(())
-        };
-        run().map_err(|problem| match problem {
-            Problem::Sqlite(problem) => self.wrong(table, &problem),
-            Problem::Other(error) => error,
-        })
+        query::each((self.connection, self.path), table, statement, take)
     }
 
     /// An SQLite error about a table.
@@ -221,16 +192,6 @@ pub(super) fn brought_up(time: &str, behind: Option<&Behind>) -> String {
 }
 
 impl Table {
-    /// A row's number, for a statement that knows the table by this name.
-    pub(super) fn row(&self, name: &str) -> String {
-        self.rowid.as_ref().map_or_else(|| "NULL".to_owned(), |number| format!("{name}.{}", quoted(number)))
-    }
-
-    /// A column, for a statement that uses this name for the table; NULL if there is none.
-    pub(super) fn column(&self, name: &str, column: &str) -> String {
-        if self.has(column) { format!("{name}.{}", quoted(column)) } else { "NULL".to_owned() }
-    }
-
     /// Whether a row that the statement knows by this name ends before it begins.
     pub(super) fn backwards(&self, name: &str) -> String {
         let [start, end] = ["start", "end"].map(|column| self.column(name, column));
@@ -238,10 +199,6 @@ impl Table {
             return "0".to_owned();
         }
         format!("coalesce({start} <> 0 AND {end} <> 0 AND {end} < {start}, 0)")
-    }
-
-    pub(super) fn has(&self, column: &str) -> bool {
-        self.columns.iter().any(|known| known == column)
     }
 }
 

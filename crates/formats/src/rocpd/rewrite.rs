@@ -4,26 +4,23 @@
 //! part of a merged one. `rocpd::schema` recreates the profiler's views over the tables of all
 //! processes, because the original views multiply rows if two processes share a number. The tags
 //! `probe_sync_*` of each process's metadata record the alignment, so that a second one is refused.
-//!
-//! The output is made beside its name, without a journal, because a half one is thrown away;
-//! checked by SQLite; then renamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
-use probe_sync_files::Draft;
 use probe_sync_rocpd::schema;
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::params;
 
-use super::access::{READING, Readable, guarded, sidecars, structure, wrong};
 use super::catalog::{Catalog, INFO, METADATA, ON_ONE_CLOCK, quoted};
-use super::copy::Copying;
 use super::cpu_clock::behind;
 use super::lift::{expect_liftable, lift};
+use super::moving::Moving;
 use crate::ALIGNED_TO;
 use crate::Error;
 use crate::model::Reach;
+use crate::sqlite::access::{Readable, wrong};
+use crate::sqlite::output::{NewDatabase, refuse_annotations};
 use crate::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
 
 /// Writes `input` to `output`.
@@ -76,31 +73,6 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     Ok(stats)
 }
 
-/// Refuses a name with the journal of an earlier database beside it: opening the new one would use
-/// that journal.
-fn refuse_sidecars(output: &Path) -> Result<(), Error> {
-    let target = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
-    match sidecars(&target).into_iter().find(|beside| beside.exists()) {
-        Some(left) => {
-            let (output, left) = (output.display(), left.display());
-            let problem = format!(
-                "the output {output}: {left} exists from an earlier database and would be read as part of the new one; remove it, or \
-                choose another name"
-            );
-            Err(Error::Request { problem })
-        }
-        None => Ok(()),
-    }
-}
-
-fn refuse_annotations(annotate: bool) -> Result<(), Error> {
-    if annotate {
-        let problem = "--annotate: the tables of a database have no column for corrections; omit it".to_owned();
-        return Err(Error::Request { problem });
-    }
-    Ok(())
-}
-
 /// What happens to tables that are not the profiler's.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Foreign {
@@ -111,9 +83,7 @@ enum Foreign {
 
 /// A database being written.
 struct Making {
-    output: PathBuf,
-    file: Draft,
-    copying: Copying,
+    output: NewDatabase,
     /// By base name: the columns of its tables, and the first file that has them.
     columns: BTreeMap<String, (Vec<String>, PathBuf)>,
     /// By base name: the suffixes of the names of its tables.
@@ -134,33 +104,10 @@ struct Making {
 }
 
 impl Making {
-    /// Begins an output with the page size and encoding of `like`.
+    /// Begins an output.
     fn create(output: &Path, like: &Readable) -> Result<Making, Error> {
-        let pages = like.connect()?;
-        let failed = |problem: rusqlite::Error| wrong(like.named(), "reading its settings", &problem);
-        let setting = |name: &str| pages.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0));
-        let page_size = setting("page_size").map_err(failed)?;
-        let encoding = setting("encoding").map_err(failed)?;
-        refuse_sidecars(output)?;
-        let file = Draft::create(output).map_err(Error::io(output, "create"))?;
-        let failed = |problem: rusqlite::Error| wrong(output, "beginning it", &problem);
-        let open = || -> rusqlite::Result<Connection> {
-            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-                | OpenFlags::SQLITE_OPEN_CREATE
-                | OpenFlags::SQLITE_OPEN_URI
-                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let connection = guarded(file.path(), flags)?;
-            for (name, value) in [("page_size", page_size), ("encoding", encoding)] {
-                connection.pragma_update(None, name, value)?;
-            }
-            connection.execute_batch(SETTINGS)?;
-            Ok(connection)
-        };
-        let copying = open().and_then(Copying::new).map_err(failed)?;
         Ok(Making {
-            output: output.to_owned(),
-            file,
-            copying,
+            output: NewDatabase::create(output, like)?,
             columns: BTreeMap::new(),
             suffixes: BTreeMap::new(),
             sources: BTreeMap::new(),
@@ -184,10 +131,10 @@ impl Making {
     ) -> Result<RewriteStats, Error> {
         let path = readable.named();
         let length = std::fs::metadata(path).map_err(Error::io(path, "look at"))?.len();
-        self.copying.attach(readable, path)?;
-        let begun = self.copying.connection().execute_batch("BEGIN");
-        begun.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
-        let catalog = self.copying.catalog(path)?;
+        self.output.copying.attach(readable, path)?;
+        let begun = self.output.copying.connection().execute_batch("BEGIN");
+        begun.map_err(|problem| wrong(self.output.path(), "writing it", &problem))?;
+        let catalog = Catalog::read(self.output.copying.connection(), "src", path)?;
         self.admit(path, &catalog, tags)?;
         // Not before it is known that no column is computed.
         let stats = std::thread::scope(|scope| {
@@ -196,8 +143,8 @@ impl Making {
             whole.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             Ok::<_, Error>(stats)
         })?;
-        self.close(&catalog, tags).map_err(|problem| wrong(&self.output, "writing it", &problem))?;
-        self.copying.detach(path)?;
+        self.close(&catalog, tags).map_err(|problem| wrong(self.output.path(), "writing it", &problem))?;
+        self.output.copying.detach(path)?;
         Ok(RewriteStats { bytes_read: length, ..stats })
     }
 
@@ -213,7 +160,7 @@ impl Making {
         for table in &catalog.tables {
             let behind = behind((catalog, "src"), path, table, self.behind_ns)?;
             let reach = self.reach.filter(|_| !table.base.starts_with(INFO));
-            let of_table = self.copying.table(path, table, (behind.as_ref(), reach), map)?;
+            let of_table = self.output.copying.table(path, table, &mut Moving { behind, reach, map })?;
             stats.events += of_table.events;
             stats.untimed += of_table.untimed;
             self.suffixes.entry(table.base.clone()).or_default().push(table.suffix.clone());
@@ -225,7 +172,7 @@ impl Making {
                 continue;
             }
             if self.indexes.insert(index.name.clone()) {
-                self.copying.index(path, index)?;
+                self.output.copying.index(path, index)?;
             } else {
                 let (path, name) = (path.display(), &index.name);
                 self.notes.push(format!(
@@ -238,10 +185,10 @@ impl Making {
 
     /// Writes tags, and ends the transaction with the attached database.
     fn close(&self, catalog: &Catalog, tags: &[(String, String)]) -> rusqlite::Result<()> {
-        self.copying.sequences()?;
+        self.output.copying.sequences()?;
         for writer in &catalog.writers {
             if self.lifted_to.as_ref().is_some_and(|wanted| *wanted != writer.version) {
-                lift(self.copying.connection(), writer)?;
+                lift(self.output.copying.connection(), writer)?;
             }
             let table = format!("{METADATA}{}", writer.suffix);
             self.tag(&table, tags)?;
@@ -250,7 +197,7 @@ impl Making {
                 self.tag(&table, &[(ON_ONE_CLOCK.to_owned(), done)])?;
             }
         }
-        self.copying.connection().execute_batch("COMMIT")
+        self.output.copying.connection().execute_batch("COMMIT")
     }
 
     /// Refuses a database that does not match those before it.
@@ -331,7 +278,7 @@ impl Making {
         match foreign {
             Foreign::Copied => {
                 for table in &catalog.foreign {
-                    self.copying.table(path, table, (None, None), map)?;
+                    self.output.copying.table(path, table, &mut Moving { behind: None, reach: None, map })?;
                 }
                 if !all.is_empty() {
                     self.notes.push(format!(
@@ -363,15 +310,15 @@ impl Making {
 
     fn tag(&self, table: &str, tags: &[(String, String)]) -> rusqlite::Result<()> {
         let insert = format!("INSERT INTO main.{} (tag, value) VALUES (?1, ?2)", quoted(table));
-        let mut insert = self.copying.connection().prepare(&insert)?;
+        let mut insert = self.output.copying.connection().prepare(&insert)?;
         tags.iter().try_for_each(|(tag, value)| insert.execute(params![tag, value]).map(drop))
     }
 
     /// Writes the views, checks the output, and gives the file its name; returns its length and
     /// notes for the user.
     fn finish(mut self) -> Result<(u64, Vec<String>), Error> {
-        let failed = |problem: rusqlite::Error| wrong(&self.output, "writing its views", &problem);
-        let connection = self.copying.into_connection();
+        let failed = |problem: rusqlite::Error| wrong(self.output.path(), "writing its views", &problem);
+        let connection = self.output.copying.connection();
         for (base, suffixes) in self.suffixes.iter().filter(|(_, suffixes)| suffixes.iter().any(|one| !one.is_empty()))
         {
             let suffixes: Vec<&str> = suffixes.iter().map(String::as_str).collect();
@@ -383,62 +330,8 @@ impl Making {
         for view in schema::canonical_views(&present) {
             connection.execute_batch(&view.sql).map_err(failed)?;
         }
-        connection.close().map_err(|(_, problem)| wrong(&self.output, "closing it", &problem))?;
-        let dangling = check(self.file.path()).map_err(|problem| match problem {
-            Unfit::Refused(problem) => wrong(&self.output, "checking it", &problem),
-            Unfit::Broken(problem) => Error::Database { path: self.output.clone(), problem },
-        })?;
+        let (written, dangling) = self.output.finish()?;
         self.notes.extend(dangling);
-        let written = std::fs::metadata(self.file.path()).map_err(Error::io(&self.output, "look at"))?.len();
-        self.file.commit().map_err(Error::io(&self.output, "write"))?;
         Ok((written, self.notes))
     }
 }
-
-/// The output is not as expected.
-enum Unfit {
-    /// SQLite did not check it.
-    Refused(rusqlite::Error),
-    /// Problem found by SQLite.
-    Broken(String),
-}
-
-/// Checks the output with SQLite; then returns a note about rows that refer to missing rows: those
-/// come from the input. The two checks read the file in parallel.
-fn check(written: &Path) -> Result<Option<String>, Unfit> {
-    std::thread::scope(|scope| {
-        let references = scope.spawn(|| dangling(written));
-        let broken = structure(written);
-        let dangling = references.join().unwrap_or_else(|panic| resume_unwind(panic));
-        match broken.map_err(Unfit::Refused)?.as_str() {
-            "ok" => dangling.map_err(Unfit::Refused),
-            said => Err(Unfit::Broken(format!("the output is damaged ({said}); an input or the disk is faulty"))),
-        }
-    })
-}
-
-/// Number of references to missing rows, and the first, in words.
-fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
-    let connection = guarded(written, READING)?;
-    let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
-    let mut rows = statement.query([])?;
-    let (mut count, mut first) = (0_u64, None);
-    while let Some(row) = rows.next()? {
-        count += 1;
-        if first.is_none() {
-            first = Some((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, String>(2)?));
-        }
-    }
-    Ok(first.map(|(table, row, parent)| {
-        let row = row.map_or_else(String::new, |row| format!(", row {row}"));
-        format!(
-            "{count} references point to missing rows, as in the input; the first is in table {table}{row}, to {parent}"
-        )
-    }))
-}
-
-/// An incomplete output is discarded, so nothing has to be rolled back; CHECK constraints are the
-/// writer's concern. All but the last apply to the output only: without a name they would apply to
-/// attached inputs, too, and lock them.
-const SETTINGS: &str = "PRAGMA main.journal_mode = OFF; PRAGMA main.synchronous = OFF; PRAGMA main.locking_mode = EXCLUSIVE; \
-                        PRAGMA main.cache_size = -32768; PRAGMA ignore_check_constraints = ON";

@@ -173,3 +173,28 @@ fn kernels_of_real_traces_know_their_launches() {
         }
     }
 }
+
+/// Who was last to each sum, and by how much, as the made job of Nsight Systems says.
+#[cfg(feature = "rocpd")]
+#[test]
+fn the_last_ranks_of_exports_of_nsight_systems_are_those_that_were_made_late() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces/nsys");
+    let traces = (0..3).map(|rank| folder.join(format!("rank{rank}.sqlite"))).collect();
+    let clocks = ClockSource::Offsets(folder.join("offsets.csv"));
+    let calibrated = calibrate(&Request { traces, clocks, ..Request::default() }).expect("clocks");
+    let found = lateness(&calibrated, &StepNames::default()).expect("lateness");
+    let truth = std::fs::read_to_string(folder.join("truth.json")).expect("the truth");
+    let truth: serde_json::Value = serde_json::from_str(&truth).expect("JSON");
+    let steps = truth["steps"].as_array().expect("steps");
+    assert_eq!(found.instances.len(), steps.len());
+    for (step, instance) in steps.iter().zip(&found.instances) {
+        let ready = step["ready_ns"].as_array().expect("ranks").iter().map(|time| time.as_i64().expect("a time"));
+        let mut ready: Vec<(i64, u32)> = ready.zip(0..).collect();
+        ready.sort_unstable();
+        let [(before, _), (last, rank)] = ready[1..] else { panic!("three ranks") };
+        assert_eq!(instance.last_rank, Some(rank), "{instance:?}");
+        assert!((instance.lead_ns - (last - before)).abs() <= 2, "{instance:?}, {}", last - before);
+    }
+    let named: Vec<u32> = found.stragglers.iter().filter_map(|straggler| straggler.rank).collect();
+    assert_eq!(named, [2], "{}", found.text());
+}

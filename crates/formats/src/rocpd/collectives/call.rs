@@ -1,9 +1,9 @@
-//! A call of NCCL or RCCL with its arguments, and what operation its name states.
+//! A call of NCCL or RCCL with its arguments.
 
 use rusqlite::Row;
 
 use super::row::{TEXT_MAX, bytes, integer, time};
-use crate::model::{CollectiveEvent, CollectiveKind, Label, PS_PER_NS, Picoseconds, Recipients};
+use crate::model::{CollectiveEvent, Label, PS_PER_NS, Picoseconds, Recipients};
 
 /// A call with its arguments.
 #[derive(Default)]
@@ -46,39 +46,6 @@ impl Call {
             rank: number(&bytes(row, 11)?),
             ..call
         })
-    }
-}
-
-/// A call's name without the library's.
-pub(super) fn bare(name: &str) -> &str {
-    name.trim_start_matches("nccl").trim_start_matches("rccl")
-}
-
-/// The order imposed by a call; `None` for calls that are not operations.
-pub(super) fn kind_of(bare: &str, call: &Call) -> Option<(CollectiveKind, Recipients)> {
-    let kind = match bare {
-        "AllReduce" | "AllGather" | "ReduceScatter" | "AllToAll" | "AlltoAll" => CollectiveKind::AllToAll,
-        "AllToAllv" | "AlltoAllv" => return Some((CollectiveKind::AllToAll, Recipients::Unknown)),
-        "Broadcast" | "Bcast" | "Scatter" => CollectiveKind::FromRoot(call.root),
-        "Reduce" | "Gather" => CollectiveKind::ToRoot(call.root),
-        "Send" => CollectiveKind::PointToPoint { source: None, destination: call.peer },
-        "Recv" => CollectiveKind::PointToPoint { source: call.peer, destination: None },
-        _ => return None,
-    };
-    Some((kind, Recipients::All))
-}
-
-/// The order imposed by a kernel, as far as its name tells; it does not contain roots and peers.
-pub(super) fn kind_of_kernel(name: &str) -> CollectiveKind {
-    let has = |part: &str| name.contains(part);
-    if has("AllReduce") || has("AllGather") || has("ReduceScatter") {
-        CollectiveKind::AllToAll
-    } else if has("Broadcast") {
-        CollectiveKind::FromRoot(None)
-    } else if has("Reduce") {
-        CollectiveKind::ToRoot(None)
-    } else {
-        CollectiveKind::Unknown
     }
 }
 

@@ -30,8 +30,9 @@ use crate::model::{
     CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Reach, Recipients,
     Replicas, TraceFacts,
 };
+use crate::nccl::{bare, kind_of, kind_of_kernel};
 use crate::stated::Groups;
-use call::{ARGUMENTS_MAX, Call, bare, kind_of, kind_of_kernel, part};
+use call::{ARGUMENTS_MAX, Call, part};
 use row::{TEXT_MAX, bytes, integer, time};
 use stated::StatedRow;
 use statements::{calls, kernels};
@@ -275,7 +276,7 @@ impl Collector {
             | "CommShrink"
             | "CommGrow" => self.made_otherwise = true,
             bare => {
-                if let Some((kind, recipients)) = kind_of(bare, &call) {
+                if let Some((kind, recipients)) = kind_of(bare, call.root, call.peer) {
                     self.operation(call, kind, recipients, table);
                 }
             }

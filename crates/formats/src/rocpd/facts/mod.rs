@@ -10,16 +10,16 @@ use std::path::Path;
 
 use rusqlite::types::ValueRef;
 
-use super::access::Readable;
 use super::catalog::{Catalog, INFO, Table, Writer};
 use super::collectives;
 use super::cpu_clock;
-use super::environment::Environment;
 use super::markers::{self, Markers};
 use super::reading::{Database, GUID, REGION};
 use crate::Error;
 use crate::FactOptions;
+use crate::environment::Environment;
 use crate::model::{LeftOut, Oddity, Reach, Spread, TraceClock, TraceFacts};
+use crate::sqlite::access::Readable;
 
 /// Reads the facts of a database.
 ///

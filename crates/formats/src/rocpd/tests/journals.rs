@@ -109,7 +109,7 @@ fn a_file_that_grows_while_it_is_read_is_seen_in_one_state() {
     for start in 1..50 {
         insert(&connection, start);
     }
-    let readable = access::Readable::find(&path).expect("readable");
+    let readable = crate::sqlite::access::Readable::find(&path).expect("readable");
     let reading = readable.connect().expect("a connection");
     guard(&reading).expect("guarded");
     insert(&connection, 1000);

@@ -14,10 +14,10 @@ use probe_sync_rocpd::schema::{self, Version};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 
-use super::access::guard;
 use super::rewrite::{merge, rewrite};
 use super::*;
 use crate::model::Picoseconds;
+use crate::sqlite::access::guard;
 use crate::testing::folder;
 
 /// The databases of a shared set; none, with a message, if they are missing.

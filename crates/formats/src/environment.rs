@@ -11,18 +11,18 @@ use serde_json::{Map, Value};
 
 /// Statements of an environment.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Environment {
-    pub(super) rank: Option<u32>,
-    pub(super) world_size: Option<u32>,
+pub(crate) struct Environment {
+    pub(crate) rank: Option<u32>,
+    pub(crate) world_size: Option<u32>,
     /// The launcher that assigned the numbers; `None` for launchers that runs do not record.
-    pub(super) launcher: Option<Launcher>,
+    pub(crate) launcher: Option<Launcher>,
     /// Worth telling the user.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Environment {
     /// Reads the JSON object, as bytes of the database.
-    pub(super) fn read(json: &[u8]) -> Environment {
+    pub(crate) fn read(json: &[u8]) -> Environment {
         let note = |text: String| Environment { notes: vec![text], ..Environment::default() };
         match serde_json::from_slice::<Value>(json) {
             Ok(Value::Object(variables)) => Environment::of(&variables),
@@ -31,7 +31,8 @@ impl Environment {
         }
     }
 
-    fn of(variables: &Map<String, Value>) -> Environment {
+    /// Reads variables, as texts or numbers.
+    pub(crate) fn of(variables: &Map<String, Value>) -> Environment {
         let number = |name: &&str| -> Option<u32> {
             match variables.get(*name)? {
                 Value::String(text) => text.trim().parse().ok(),

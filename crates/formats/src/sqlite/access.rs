@@ -26,7 +26,7 @@ use crate::Error;
 
 /// A database that can be read, under a name by which SQLite opens it.
 #[derive(Debug)]
-pub(super) struct Readable {
+pub(crate) struct Readable {
     /// The name given by the caller, for messages.
     named: PathBuf,
     /// The file that is opened: the file itself rather than a link to it, or its copy.
@@ -44,7 +44,7 @@ impl Readable {
     /// # Errors
     /// Returns an error if it is not a database, if it is damaged, or if a program that writes it
     /// keeps it locked for longer than [`LOCKED_FOR`].
-    pub(super) fn find(path: &Path) -> Result<Readable, Error> {
+    pub(crate) fn find(path: &Path) -> Result<Readable, Error> {
         let header = Header::read(path)?;
         // What a writer leaves lies beside the file, not beside a link to it.
         let file = fs::canonicalize(path).map_err(Error::io(path, "open"))?;
@@ -69,7 +69,7 @@ impl Readable {
     }
 
     /// A connection of its own, on which one state of the file is seen.
-    pub(super) fn connect(&self) -> Result<Connection, Error> {
+    pub(crate) fn connect(&self) -> Result<Connection, Error> {
         let open = || -> rusqlite::Result<Connection> {
             let connection = guarded(self.uri(), READING)?;
             connection.execute_batch("BEGIN; SELECT count(*) FROM sqlite_master")?;
@@ -81,7 +81,7 @@ impl Readable {
 
     /// Whether a program seems to have the database open for writing: there are files of its writer
     /// beside it, or it was recently modified.
-    pub(super) fn seems_live(&self) -> bool {
+    pub(crate) fn seems_live(&self) -> bool {
         let is_recent = |path: &Path| {
             let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
             modified.is_ok_and(|modified| modified.elapsed().map_or(true, |age| age < LATELY))
@@ -92,7 +92,7 @@ impl Readable {
 
     /// Copies the last committed state into the folder for temporary files, so that it can be read
     /// any number of times while its writer continues.
-    pub(super) fn snapshot(&self) -> Result<Readable, Error> {
+    pub(crate) fn snapshot(&self) -> Result<Readable, Error> {
         let temporary = std::env::temp_dir();
         let bytes = fs::metadata(&self.opened).map_err(Error::io(&self.named, "look at"))?.len();
         let folder = TemporaryFolder::create(bytes).map_err(Error::io(&temporary, "create a folder in"))?;
@@ -111,12 +111,12 @@ impl Readable {
     }
 
     /// The name given by the caller.
-    pub(super) fn named(&self) -> &Path {
+    pub(crate) fn named(&self) -> &Path {
         &self.named
     }
 
     /// The file as a name by which it is opened for reading only.
-    pub(super) fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         let mut uri = String::from("file://");
         for byte in self.opened.as_os_str().as_bytes() {
             match byte {
@@ -132,7 +132,7 @@ impl Readable {
     ///
     /// # Errors
     /// States what is damaged.
-    pub(super) fn expect_whole(&self) -> Result<(), Error> {
+    pub(crate) fn expect_whole(&self) -> Result<(), Error> {
         let check = || structure(Path::new(&self.uri()));
         match check().map_err(|problem| wrong(&self.named, "checking it", &problem))?.as_str() {
             "ok" => Ok(()),
@@ -177,14 +177,14 @@ impl Readable {
 }
 
 /// `ok`, or the first problem of pages and rows.
-pub(super) fn structure(file: &Path) -> rusqlite::Result<String> {
+pub(crate) fn structure(file: &Path) -> rusqlite::Result<String> {
     let connection = guarded(file, READING)?;
     connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
     connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
 }
 
 /// Opens a database, and disables everything that its contents could trigger.
-pub(super) fn guarded(file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
+pub(crate) fn guarded(file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(file, flags)?;
     guard(&connection)?;
     Ok(connection)
@@ -196,7 +196,7 @@ fn count_entries(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Disables everything that a database's contents could trigger, and limits their cost.
-pub(super) fn guard(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn guard(connection: &Connection) -> rusqlite::Result<()> {
     for (config, to) in [
         (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
         (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
@@ -213,7 +213,7 @@ pub(super) fn guard(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// An SQLite error with the file, and the remedy.
-pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Error {
+pub(crate) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Error {
     let remedy = match problem.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             ": a program that writes to it has locked it; wait until that program is done"
@@ -295,7 +295,7 @@ fn needs_writing(problem: &rusqlite::Error) -> bool {
 }
 
 /// The journal, the log, and the log's shared memory that may be beside a database.
-pub(super) fn sidecars(path: &Path) -> [PathBuf; 3] {
+pub(crate) fn sidecars(path: &Path) -> [PathBuf; 3] {
     ["-journal", "-wal", "-shm"].map(|ending| {
         let mut name: OsString = path.as_os_str().to_owned();
         name.push(ending);
@@ -309,7 +309,7 @@ fn length(path: &Path) -> Result<(u64, Option<std::time::SystemTime>), Error> {
 }
 
 /// First bytes of every database.
-pub(super) const MAGIC: &[u8] = b"SQLite format 3\0";
+pub(crate) const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Bytes of a database's header.
 const HEADER_BYTES: usize = 100;
 /// Position of the page size.
@@ -348,5 +348,5 @@ const LOCKED_FOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 }
 /// hundred.
 const LONGEST_ROW: i32 = 32 << 20;
 /// How to open a file that is not written to.
-pub(super) const READING: OpenFlags =
+pub(crate) const READING: OpenFlags =
     OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_URI).union(OpenFlags::SQLITE_OPEN_NO_MUTEX);

@@ -20,14 +20,39 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 
 use super::access::{Readable, wrong};
-use super::catalog::{Catalog, Index, Table, quoted};
-use super::reading::Behind;
+use super::table::{Index, Table, quoted};
 use crate::Error;
-use crate::model::{PS_PER_NS, Picoseconds, Reach, nearest_ns};
-use crate::{MapFunction, RewriteStats};
+use crate::RewriteStats;
+
+/// Moves the times of a row; the rule of a format.
+pub(crate) trait MoveRow {
+    /// An expression on a row `t` whose value [`Self::take`] needs in addition to the times.
+    fn asks(&self) -> Option<&str> {
+        None
+    }
+
+    /// Adds, for each time of the row that is not NULL, its old and its new value; returns true if
+    /// the row has a time. The row's number comes first, then the times, then what
+    /// [`Self::asks`] wants.
+    ///
+    /// # Errors
+    /// Returns an error if SQLite fails; [`WrongRow`] within the result if the row is invalid.
+    fn take(
+        &mut self,
+        row: &Row<'_>,
+        table: &Table,
+        times: &mut Vec<(i64, i64)>,
+    ) -> rusqlite::Result<Result<bool, WrongRow>>;
+}
+
+/// What is wrong with a row, and in which column if it is one.
+pub(crate) struct WrongRow {
+    pub(crate) column: Option<usize>,
+    pub(crate) problem: String,
+}
 
 /// A database being written.
-pub(super) struct Copying {
+pub(crate) struct Copying {
     connection: Connection,
     mapped: Arc<Mutex<Batch>>,
 }
@@ -41,7 +66,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// The new time in the place of the next one that is set.
+    /// The new time in the place of the next one that is not NULL.
     fn take(&mut self, old: i64) -> Option<i64> {
         let (known, new) = *self.times.get(self.next)?;
         self.next += 1;
@@ -51,14 +76,13 @@ impl Batch {
 
 impl Copying {
     /// Begins with a connection on an empty file.
-    pub(super) fn new(connection: Connection) -> rusqlite::Result<Copying> {
+    pub(crate) fn new(connection: Connection) -> rusqlite::Result<Copying> {
         let mapped = Arc::new(Mutex::new(Batch::default()));
         let shared = Arc::clone(&mapped);
         connection.create_scalar_function(MAPPED, 1, FunctionFlags::SQLITE_DIRECTONLY, move |context| match context
             .get_raw(0)
         {
             ValueRef::Null => Ok(None),
-            ValueRef::Integer(0) => Ok(Some(0)),
             ValueRef::Integer(old) => {
                 let new = shared.lock().unwrap_or_else(PoisonError::into_inner).take(old);
                 new.map(Some).ok_or_else(changed)
@@ -68,17 +92,17 @@ impl Copying {
         Ok(Copying { connection, mapped })
     }
 
-    pub(super) fn connection(&self) -> &Connection {
+    pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
 
     /// The connection, when all is copied.
-    pub(super) fn into_connection(self) -> Connection {
+    pub(crate) fn into_connection(self) -> Connection {
         self.connection
     }
 
     /// Attaches an input; [`Self::detach`] must follow.
-    pub(super) fn attach(&self, input: &Readable, path: &Path) -> Result<(), Error> {
+    pub(crate) fn attach(&self, input: &Readable, path: &Path) -> Result<(), Error> {
         let attached = self.connection.execute("ATTACH ?1 AS src", [input.uri()]).map(drop);
         attached.map_err(|problem| {
             let doing = if problem.to_string().contains("text encoding") {
@@ -91,26 +115,13 @@ impl Copying {
         })
     }
 
-    /// Contents of the attached input.
-    pub(super) fn catalog(&self, path: &Path) -> Result<Catalog, Error> {
-        Catalog::read(&self.connection, "src", path)
-    }
-
-    pub(super) fn detach(&self, path: &Path) -> Result<(), Error> {
+    pub(crate) fn detach(&self, path: &Path) -> Result<(), Error> {
         let detached = self.connection.execute("DETACH src", []).map(drop);
         detached.map_err(|problem| wrong(path, "closing it", &problem))
     }
 
-    /// Creates a table as the attached input defines it, and fills it; rows that are behind the
-    /// others are shifted to their clock first, and an implausible time becomes 0, which means
-    /// unknown.
-    pub(super) fn table(
-        &mut self,
-        path: &Path,
-        table: &Table,
-        (behind, reach): (Option<&Behind>, Option<Reach>),
-        map: &mut MapFunction<'_>,
-    ) -> Result<RewriteStats, Error> {
+    /// Creates a table as the attached input defines it, and fills it.
+    pub(crate) fn table(&mut self, path: &Path, table: &Table, rule: &mut dyn MoveRow) -> Result<RewriteStats, Error> {
         let doing = format!("copying the table {}", table.name);
         let failed = |problem: rusqlite::Error| wrong(path, &doing, &problem);
         self.define(&table.sql, &table.name, false).map_err(failed)?;
@@ -121,13 +132,13 @@ impl Copying {
                 .map_err(failed)?;
             RewriteStats::default()
         } else {
-            self.timed(path, table, (behind, reach), map)?
+            self.timed(path, table, rule)?
         };
         Ok(stats)
     }
 
     /// Makes an index as the attached input defines it.
-    pub(super) fn index(&mut self, path: &Path, index: &Index) -> Result<(), Error> {
+    pub(crate) fn index(&mut self, path: &Path, index: &Index) -> Result<(), Error> {
         let failed = |problem: rusqlite::Error| {
             wrong(path, &format!("creating the index {} on {}", index.name, index.table), &problem)
         };
@@ -157,13 +168,7 @@ impl Copying {
     }
 
     /// Fills a table that has times.
-    fn timed(
-        &self,
-        path: &Path,
-        table: &Table,
-        (behind, reach): (Option<&Behind>, Option<Reach>),
-        map: &mut MapFunction<'_>,
-    ) -> Result<RewriteStats, Error> {
+    fn timed(&self, path: &Path, table: &Table, rule: &mut dyn MoveRow) -> Result<RewriteStats, Error> {
         let failed = |problem: rusqlite::Error| wrong(path, &format!("copying the table {}", table.name), &problem);
         let Some(number) = &table.rowid else {
             let problem = format!(
@@ -172,7 +177,7 @@ impl Copying {
             );
             return Err(Error::Database { path: path.to_owned(), problem });
         };
-        let [reading, writing] = statements(table, number, behind);
+        let [reading, writing] = statements(table, number, rule.asks());
         let mut reading = self.connection.prepare(&reading).map_err(failed)?;
         let mut writing = self.connection.prepare(&writing).map_err(failed)?;
         let mut stats = RewriteStats::default();
@@ -184,14 +189,16 @@ impl Copying {
             while let Some(row) = rows.next().map_err(failed)? {
                 last = row.get(0).map_err(failed)?;
                 count += 1;
-                let set = batch.times.len();
-                let wrong = move_row(row, table, (behind, reach), map, &mut batch.times).map_err(failed)?;
-                if let Some((column, problem)) = wrong {
-                    let column = column.map_or_else(String::new, |at| format!(", column {}", table.columns[at]));
-                    return Err(at_cell(path, &format!("table {}, row {last}{column}", table.name), problem));
-                }
-                stats.events += u64::from(batch.times.len() > set);
-                stats.untimed += u64::from(batch.times.len() == set);
+                let is_timed = match rule.take(row, table, &mut batch.times).map_err(failed)? {
+                    Ok(is_timed) => is_timed,
+                    Err(WrongRow { column, problem }) => {
+                        let column = column.map_or_else(String::new, |at| format!(", column {}", table.columns[at]));
+                        let problem = format!("table {}, row {last}{column}: {problem}", table.name);
+                        return Err(Error::Database { path: path.to_owned(), problem });
+                    }
+                };
+                stats.events += u64::from(is_timed);
+                stats.untimed += u64::from(!is_timed);
             }
             drop(rows);
             if count > 0 {
@@ -208,7 +215,7 @@ impl Copying {
 
     /// The numbers from which the tables' next rows would count, as they were. All at once: SQLite
     /// looks for each through all.
-    pub(super) fn sequences(&self) -> rusqlite::Result<()> {
+    pub(crate) fn sequences(&self) -> rusqlite::Result<()> {
         let exists = |schema: &str| -> rusqlite::Result<bool> {
             let found = format!("SELECT count(*) FROM {schema}.sqlite_master WHERE name = 'sqlite_sequence'");
             self.connection.query_row(&found, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
@@ -226,11 +233,11 @@ impl Copying {
 
 /// The statement that reads the times of some rows, and the one that copies these rows with the new
 /// times.
-fn statements(table: &Table, number: &str, behind: Option<&Behind>) -> [String; 2] {
+fn statements(table: &Table, number: &str, asks: Option<&str>) -> [String; 2] {
     let name = quoted(&table.name);
     let row = quoted(number);
     let mut times: Vec<String> = table.times.iter().map(|at| quoted(&table.columns[*at])).collect();
-    times.extend(behind.map(|behind| behind.is_behind.clone()));
+    times.extend(asks.map(str::to_owned));
     let cells = table.columns.iter().enumerate().map(|(at, column)| {
         let column = quoted(column);
         if table.times.contains(&at) { format!("{MAPPED}({column})") } else { column }
@@ -245,71 +252,10 @@ fn statements(table: &Table, number: &str, behind: Option<&Behind>) -> [String; 
     ]
 }
 
-/// Processes the times of a row that are set, old and new; states what is wrong with the row, and
-/// in which column.
-fn move_row(
-    row: &Row<'_>,
-    table: &Table,
-    (behind, reach): (Option<&Behind>, Option<Reach>),
-    map: &mut MapFunction<'_>,
-    times: &mut Vec<(i64, i64)>,
-) -> rusqlite::Result<Option<(Option<usize>, String)>> {
-    let Some(by_ns) = behind_by(row, table, behind)? else { return Ok(Some((None, NO_CATEGORY.to_owned()))) };
-    for (number, at) in table.times.iter().enumerate() {
-        let value = row.get_ref(number + 1)?;
-        if let (Some(reach), ValueRef::Integer(old)) = (reach, value) {
-            let time_ps = Picoseconds::from(old) * PS_PER_NS;
-            if old != 0 && !reach.holds(time_ps, time_ps) {
-                times.push((old, 0));
-                continue;
-            }
-        }
-        match moved(value, by_ns, map) {
-            Ok(moved) => times.extend(moved),
-            Err(problem) => return Ok(Some((Some(*at), problem))),
-        }
-    }
-    Ok(None)
-}
-
-/// How far the times of a row are behind those of the others, ns; `None` if nothing tells whether
-/// they are.
-fn behind_by(row: &Row<'_>, table: &Table, behind: Option<&Behind>) -> rusqlite::Result<Option<i64>> {
-    let Some(Behind { by_ns, .. }) = behind else { return Ok(Some(0)) };
-    Ok(match row.get_ref(table.times.len() + 1)? {
-        ValueRef::Integer(is_behind) => Some(is_behind * by_ns),
-        _ => None,
-    })
-}
-
-/// A cell's time, old and new, `by_ns` added before it is mapped; `None` if it is not set.
-pub(super) fn moved(value: ValueRef<'_>, by_ns: i64, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
-    let Some(old) = time(value)? else { return Ok(None) };
-    // Zero would say that it is not set.
-    let new = nearest_ns(map((Picoseconds::from(old) + Picoseconds::from(by_ns)) * PS_PER_NS)).filter(|new| *new != 0);
-    let new = new.ok_or_else(|| format!("{old} ns exceeds the range of times on the common clock"))?;
-    Ok(Some((old, new)))
-}
-
 fn changed() -> rusqlite::Error {
     rusqlite::Error::UserFunctionError("the table changed while it was read".into())
 }
 
-/// A time that is set, ns; 0 and NULL mean that it is not.
-fn time(value: ValueRef<'_>) -> Result<Option<i64>, String> {
-    match value {
-        ValueRef::Integer(0) | ValueRef::Null => Ok(None),
-        ValueRef::Integer(time) => Ok(Some(time)),
-        other => Err(format!("contains {} instead of a time in ns", other.data_type().to_string().to_lowercase())),
-    }
-}
-
-/// Error about an invalid cell.
-fn at_cell(path: &Path, place: &str, problem: impl Into<String>) -> Error {
-    Error::Database { path: path.to_owned(), problem: format!("{place}: {}", problem.into()) }
-}
-
-const NO_CATEGORY: &str = "has no category to determine its clock (--cpu-clock); remove it in a copy of the file";
 /// Rows whose times are held at once.
 const ROWS: usize = 1 << 15;
 /// The function that hands out new times.
