@@ -13,8 +13,8 @@ EXAMPLES
 
 WHICH NODE WROTE A TRACE
   probe_sync uses the host name in the trace if the run had only one node on that host, otherwise the rank in a job of the
-  same size. It never uses file names, except for the rank that ends the name of a Flight Recorder dump, or the order of the
-  list. If neither is conclusive, give --nodes or --assume-order.
+  same size. It uses neither file names nor the order of the list; only a Flight Recorder dump has its rank at the end of its
+  name. If neither is conclusive, give --nodes or --assume-order.
   For profilers that record no rank (JAX), put an event named probe_sync.rank#RANK/SIZE into the trace.
 
 WHICH TIMES

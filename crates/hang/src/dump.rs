@@ -411,6 +411,20 @@ impl<'de> Deserialize<'de> for Number {
             fn visit_str<E>(self, _: &str) -> Result<Number, E> {
                 Ok(Number::Absent)
             }
+
+            fn visit_bytes<E>(self, _: &[u8]) -> Result<Number, E> {
+                Ok(Number::Absent)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Number, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Number::Absent)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut items: A) -> Result<Number, A::Error> {
+                while items.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Number::Absent)
+            }
         }
         deserializer.deserialize_any(Any)
     }
@@ -461,8 +475,8 @@ impl<'de> Deserialize<'de> for Types {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut types: A) -> Result<Self::Value, A::Error> {
                 let mut all = Vec::new();
-                while let Some(element) = types.next_element()? {
-                    all.push(element);
+                while let Some(element) = types.next_element::<serde_json::Value>()? {
+                    all.push(element.as_str().unwrap_or_default().to_owned());
                 }
                 Ok(all)
             }

@@ -9,7 +9,7 @@ use probe_sync_hang::Recorded;
 use super::operations::{Timed, group_name};
 use super::source::{self, RankDump};
 use crate::model::parts::CollectiveParts;
-use crate::model::{CollectiveEvent, Identity, Launcher, LeftOut, PS_PER_NS, Picoseconds, Spread, TraceFacts};
+use crate::model::{CollectiveEvent, Identity, Launcher, LeftOut, Oddity, PS_PER_NS, Picoseconds, Spread, TraceFacts};
 use crate::stated::{Groups, Stated};
 use crate::words::counted;
 use crate::{Error, FactOptions};
@@ -23,7 +23,9 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     let mut spread = Spread::default();
     for timed in dump.operations().filter_map(|recorded| Timed::of(recorded, None).ok().flatten()) {
         let (start_ps, end_ps) = timed.span_ps();
-        spread.add(start_ps, end_ps);
+        // Parts begin at the enqueue.
+        let created_ps = timed.recorded.created_ns.map(|created| Picoseconds::from(created) * PS_PER_NS);
+        spread.add(created_ps.unwrap_or(start_ps).min(start_ps), end_ps);
     }
     let mut facts = TraceFacts {
         identity: Identity {
@@ -57,8 +59,14 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
         let (start_ps, end_ps) = timed.span_ps();
         let (first, last) = facts.span.unwrap_or((start_ps, end_ps));
         facts.span = Some((first.min(start_ps), last.max(end_ps)));
-        if let Some(part) = part(&recorded, &mut groups) {
-            facts.collectives.push(part);
+        match part(&recorded, &mut groups) {
+            // The enqueue of an operation whose start was noticed has not been looked at before.
+            Some(part) if facts.reach.is_some_and(|reach| !reach.holds(part.start_ps, part.end_ps)) => {
+                left_out.add_many(Oddity::Away, 1);
+                facts.collectives.leave_out(1);
+            }
+            Some(part) => facts.collectives.push(part),
+            None => {}
         }
     }
     facts.collectives.close();

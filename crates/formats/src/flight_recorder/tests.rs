@@ -411,3 +411,27 @@ fn a_packed_dump_is_read() {
     assert_eq!(detect(&path).map(TraceFormat::name).ok(), Some("flight_recorder"));
     assert_eq!(facts(&path).identity.rank, Some(3));
 }
+
+#[test]
+fn an_odd_field_costs_itself_and_an_odd_enqueue_its_part() {
+    let folder = Folder::new();
+    let world = ("0", "default_pg");
+    let started = |sequence: u32, created_ns: i64| {
+        let begin = NOW + i64::from(sequence) * MS;
+        let more = format!(
+            r#", "state": "completed", "time_discovered_started_ns": {begin}, "time_discovered_completed_ns": {}, "duration_ms": [], "input_dtypes_of": null"#,
+            begin + MS
+        );
+        entry(world, sequence, "nccl:all_reduce", created_ns, &more)
+    };
+    // One enqueue is in 1970, although its start was noticed when it should be.
+    let mut entries: Vec<String> = (1..8).map(|sequence| started(sequence, NOW + i64::from(sequence) * MS)).collect();
+    entries.push(started(8, 1));
+    entries[0] = entries[0].replace(r#"["Float"]"#, r#"["Float", null]"#);
+    let path = folder.write("rank_0.json", dump(&[("0", "default_pg", "[0, 1]")], &entries));
+    let facts = facts(&path);
+    assert_eq!((facts.events, facts.collectives.len()), (8, 7), "{:?}", facts.warnings);
+    assert_eq!(facts.omitted.iter().map(|(_, events)| events).sum::<u64>(), 1, "{:?}", facts.omitted);
+    let first = facts.span.expect("events").0;
+    assert!(first > Picoseconds::from(NOW) * 1000, "the span has no time of 1970");
+}
