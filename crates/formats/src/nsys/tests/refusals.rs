@@ -30,10 +30,19 @@ fn what_would_run_or_has_no_origin_is_refused() {
         "states several starts",
     );
     check("UPDATE META_DATA_EXPORT SET value = '-17' WHERE name = 'EXPORT_PARAM_TIME_SHIFT'", "--ts-shift=-17");
+    check("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_CONFIG_TIME_SHIFT', '5')", "--ts-shift=5");
+    let normalized = |value: &str| {
+        format!("UPDATE META_DATA_EXPORT SET value = '{value}' WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE';")
+    };
+    check(&normalized("maybe"), "neither true nor false");
+    let shift = "UPDATE META_DATA_EXPORT SET value = '0' WHERE name = 'EXPORT_PARAM_TIME_SHIFT';";
+    check(
+        &format!("{}{shift}{}", normalize(), normalized("FALSE")),
+        "EXPORT_PARAM_TIME_NORMALIZE), but they look like it",
+    );
     check("DROP TABLE StringIds; CREATE TABLE StringIds (id INTEGER, value TEXT)", "has no INTEGER PRIMARY KEY id");
     let all = "DROP TABLE TARGET_INFO_SESSION_START_TIME; DROP TABLE ANALYSIS_DETAILS; DROP TABLE META_DATA_EXPORT;";
     check(all, "not an export of Nsight Systems");
-    check(&format!("{all} CREATE TABLE rocpd_metadata_x (a)"), "let its name end in .db");
 }
 
 #[test]
@@ -109,6 +118,15 @@ fn times_far_from_the_others_are_left_out_and_counted() {
     let read = Nsys.read_chunks(&path, &options, &mut |time| time, &mut |_| Ok(())).expect("events");
     // The table of scheduling is not shown.
     assert_eq!(read.left_out, 3);
+}
+
+#[test]
+fn one_end_far_from_the_others_is_left_out() {
+    let (_folder, path) = changed(&made(0), "UPDATE OSRT_API SET end = end + 31536000000000000 WHERE rowid = 3");
+    let (found, usual) = (facts(&path).expect("facts"), facts(&made(0)).expect("facts"));
+    assert_eq!((found.span, found.events), (usual.span, usual.events - 1));
+    assert!(found.reach.is_some());
+    assert!(found.warnings[0].contains("ignored 1 event"), "{:?}", found.warnings);
 }
 
 #[test]
