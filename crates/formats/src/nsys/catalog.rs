@@ -8,13 +8,15 @@
 //! are not. The published
 //! schema is in the documentation: <https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html>.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 use crate::Error;
-use crate::sqlite::access::wrong;
+use crate::sqlite::access::{MAGIC, Readable, wrong};
 use crate::sqlite::query::each;
 use crate::sqlite::table::{Entry, Index, Table, quoted, text};
 use crate::{ALIGNED_SIGMA, ALIGNED_TO};
@@ -143,6 +145,20 @@ struct Reader<'a> {
     schema: &'a str,
     path: &'a Path,
     tables: &'a [Table],
+}
+
+/// Returns false if a file is no database, or one without the tables of an export.
+pub(super) fn is_export(path: &Path) -> bool {
+    let begins = || -> io::Result<bool> {
+        let mut head = Vec::with_capacity(MAGIC.len());
+        File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut head).map(|_| head == MAGIC)
+    };
+    let named = || {
+        let connection = Readable::find(path)?.connect()?;
+        let is_mark = |name: &str| name == STRINGS || name.starts_with("TARGET_INFO_") || MARKS.contains(&name);
+        Ok::<_, Error>(Entry::all(&connection, "main", path)?.iter().any(|entry| is_mark(&entry.name)))
+    };
+    begins().unwrap_or(true) && named().unwrap_or(true)
 }
 
 /// Statements of an export about itself.

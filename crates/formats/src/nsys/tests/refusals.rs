@@ -46,6 +46,27 @@ fn what_would_run_or_has_no_origin_is_refused() {
 }
 
 #[test]
+fn the_tables_of_a_database_decide_whose_it_is() {
+    let name = |path: &Path| crate::detect(path).expect("a database").name();
+    let none = "DROP TABLE TARGET_INFO_SESSION_START_TIME; DROP TABLE META_DATA_EXPORT;";
+    let (_folder, export) = changed(&made(0), none);
+    assert_eq!(name(&export), "nsys");
+    let folder = tempfile::tempdir().expect("a folder");
+    let [other, damaged] = ["other.sqlite", "damaged.sqlite"].map(|name| folder.path().join(name));
+    let connection = Connection::open(&other).expect("a database");
+    connection.execute_batch("CREATE TABLE rocpd_metadata_x (a)").expect("a table");
+    connection.close().expect("closed");
+    assert_eq!(name(&other), "rocpd");
+    std::fs::write(&damaged, &std::fs::read(made(0)).expect("a database")[..4000]).expect("a file");
+    assert_eq!(name(&damaged), "nsys");
+    let output = folder.path().join("out.sqlite");
+    let is_refused =
+        |format: &dyn TraceFormat, input: &Path| crate::refuse_other_ending(format, &output, [input]).is_err();
+    assert!(!is_refused(&crate::Rocpd, &other) && !is_refused(&Nsys, &export));
+    assert!(is_refused(&crate::Rocpd, &export));
+}
+
+#[test]
 fn cells_that_hold_no_time_are_refused() {
     let (folder, path) = changed(&made(0), "UPDATE OSRT_API SET end = 'soon' WHERE rowid = 3");
     let said = facts(&path).expect_err("no time").to_string();
