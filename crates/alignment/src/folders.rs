@@ -1,8 +1,8 @@
 //! Finds the traces in the files and directories that a caller names.
 //!
-//! In a directory, a trace is a file named the way a profiler names one, or a file of Kineto's kind
-//! that begins like one. Files that this program wrote are skipped; their statistics lie next to
-//! them. A directory without traces stands for the Flight Recorder dumps in it.
+//! In a directory, a trace is a file named the way a profiler names one, unless its format does not
+//! accept it, or a file of Kineto's kind that begins like one. Files that this program wrote are
+//! skipped; their statistics lie next to them. A directory without traces stands for the Flight Recorder dumps in it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ fn of_run(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> 
     for folder in [directory.to_owned(), directory.join("traces")] {
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };
         let paths = entries.flatten().map(|entry| entry.path());
-        found.extend(paths.filter(|path| named_by_profiler(path) && path.is_file() && !is_ours(path, outputs)));
+        found.extend(paths.filter(|path| named_by_profiler(path) && !is_ours(path, outputs)));
     }
     found.sort();
     if found.is_empty() {
@@ -161,9 +161,11 @@ impl Wanted {
     }
 }
 
+/// Returns true if a profiler names its files so, and the file may be one of them.
 fn named_by_profiler(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    FORMATS.iter().flat_map(|format| format.profiler_endings()).any(|ending| name.ends_with(ending))
+    let is_named = |format: &dyn TraceFormat| format.profiler_endings().iter().any(|ending| name.ends_with(ending));
+    path.is_file() && FORMATS.into_iter().any(|format| is_named(format) && format.accepts(path))
 }
 
 /// Whether this program wrote it, or is going to.
@@ -221,11 +223,14 @@ mod tests {
             ("b/rank0.json", r#" {"schemaVersion": 1, "traceEvents": []}"#),
             ("b/report.json", r#"{"rounds": 1}"#),
             ("node.xplane.pb", ""),
+            ("notes.sqlite", "no database"),
             ("all.xplane.pb", ""),
             ("all.xplane.pb.alignment_stats.json", r#"{"traceEvents": 1}"#),
         ] {
             std::fs::write(at(name), content).expect("a file");
         }
+        let other = rusqlite::Connection::open(at("optuna.sqlite")).expect("a database");
+        other.execute_batch("CREATE TABLE trials (id INTEGER)").expect("a table");
         let request = |traces: Vec<PathBuf>| Request { traces, ..Request::default() };
         let found = search(&request(vec![folder.path().to_owned(), at("x")]), Wanted::Traces).expect("found");
         assert_eq!(found.paths, [at("b/c/rank1.pt.trace.json"), at("b/rank0.json"), at("node.xplane.pb"), at("x")]);

@@ -41,8 +41,10 @@ impl Environment {
         };
         let mut found = Environment::default();
         let mut first: Option<(&str, u32, Option<u32>)> = None;
-        let of_launchers =
-            || KNOWN.iter().filter(|of| of.rank != OF_MPI).filter_map(|of| of.sizes.iter().find_map(number));
+        let of_launchers = || {
+            let known = KNOWN.iter().filter(|of| of.rank != OF_MPI);
+            known.filter_map(|of| Some((number(&of.rank), of.sizes.iter().find_map(number)?)))
+        };
         for Variables { launcher, rank: name, sizes } in &KNOWN {
             let Some(rank) = number(name) else { continue };
             let size = sizes.iter().find_map(number);
@@ -53,7 +55,13 @@ impl Environment {
                 ));
                 continue;
             }
-            if *name == OF_MPI && size == Some(1) && of_launchers().any(|size| size > 1) {
+            let is_alone = match (rank, size) {
+                (_, Some(1)) => of_launchers().any(|(_, size)| size > 1),
+                // Where each process initialised MPI alone, each has rank 0.
+                (0, None) => of_launchers().any(|(rank, size)| rank.is_some_and(|rank| (1..size).contains(&rank))),
+                _ => false,
+            };
+            if *name == OF_MPI && is_alone {
                 let told = "MPI was initialised by this process alone, but its launcher started several processes; using the launcher's rank";
                 found.notes.push(told.to_owned());
                 continue;
@@ -178,6 +186,10 @@ mod tests {
         check(open, Some((Some(OpenMpi), 0, Some(4))), &[]);
         let alone = r#"{"MPI_COMM_WORLD_RANK": 0, "MPI_COMM_WORLD_SIZE": 1, "RANK": "3", "WORLD_SIZE": "8"}"#;
         check(alone, Some((Some(Torchrun), 3, Some(8))), &["MPI was initialised by this process alone"]);
+        let unsized_rank = |rank: u32| format!(r#"{{"MPI_COMM_WORLD_RANK": {rank}, "RANK": "3", "WORLD_SIZE": "8"}}"#);
+        check(&unsized_rank(0), Some((Some(Torchrun), 3, Some(8))), &["MPI was initialised by this process alone"]);
+        check(&unsized_rank(2), Some((None, 2, None)), &["MPI_COMM_WORLD_RANK 2 and RANK 3 of 8"]);
+        check(r#"{"MPI_COMM_WORLD_RANK": 0, "RANK": "0", "WORLD_SIZE": "8"}"#, Some((Some(Torchrun), 0, Some(8))), &[]);
         check(r#"{"MPI_COMM_WORLD_RANK": -1, "MPI_COMM_WORLD_SIZE": 2}"#, None, &[]);
         for (rank, size) in [
             ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),

@@ -40,6 +40,12 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     /// Returns true if `evidence` shows that a file is of this format.
     fn detect(&self, evidence: Evidence<'_>) -> bool;
 
+    /// Returns false if a file with one of the format's endings is known to be of another program,
+    /// which uses the ending too.
+    fn accepts(&self, _path: &Path) -> bool {
+        true
+    }
+
     /// Reads what a file states about itself, its clock and its collectives.
     ///
     /// # Errors

@@ -70,9 +70,9 @@ pub use xspace::XSpace;
 #[doc(hidden)]
 pub use xspace::fields as xspace_fields;
 
-/// Detects the format of a file: by its name if a format recognises it, otherwise by its first
-/// bytes, decompressed if they are gzip. Flight Recorder dumps may be named like Kineto traces, so
-/// only the first bytes distinguish these.
+/// Detects the format of a file: by its name if a format recognises it and accepts its contents,
+/// otherwise by its first bytes, decompressed if they are gzip. Flight Recorder dumps may be named
+/// like Kineto traces, so only the first bytes distinguish these.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or matches no format.
@@ -85,7 +85,11 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
         let is_dump = format == kineto
             && is_file
             && head(path, &mut file).is_ok_and(|head| FlightRecorder.detect(Evidence::Head(&head)));
-        return Ok(if is_dump { &FlightRecorder } else { format });
+        if is_dump {
+            return Ok(&FlightRecorder);
+        }
+        let of_other = is_file && !format.accepts(path);
+        return Ok(if of_other { known(Evidence::Head(&head(path, &mut file)?)).unwrap_or(format) } else { format });
     }
     let head = head(path, &mut file)?;
     if let Some(format) = known(Evidence::Head(&head)) {
@@ -142,13 +146,12 @@ pub fn refuse_other_ending<'a>(
         return Ok(());
     }
     let name = plain_name(output);
+    let inputs: Vec<&Path> = inputs.into_iter().filter(|input| input.extension() == output.extension()).collect();
+    let like_input = |is_same: &dyn Fn(&Path) -> bool| inputs.iter().any(|input| is_same(input));
     let of_other = match known(Evidence::Name(&name)) {
-        Some(other) => other != format,
+        Some(other) => other != format && !like_input(&|input| detect(input).is_ok_and(|found| found == format)),
         // Inputs may be called as their user likes, and so may what comes of them.
-        None => {
-            Path::new(&name).extension().is_some()
-                && !inputs.into_iter().any(|input| input.extension() == output.extension())
-        }
+        None => Path::new(&name).extension().is_some() && !like_input(&|_| true),
     };
     let packed = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
     if of_other || packed && !format.packs_outputs() {

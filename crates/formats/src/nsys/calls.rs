@@ -1,4 +1,5 @@
-//! The calls of NCCL in an export, as NVTX ranges of its domain, by thread and time.
+//! The calls of NCCL in an export, by thread and time: NVTX ranges that a thread pushed and popped,
+//! with names that begin with `nccl`.
 //!
 //! A kernel was launched within the call that asked for it, or at the end of the call's group. A
 //! group of several operations may run as one kernel or as many: its kernels belong to none of them.
@@ -28,7 +29,7 @@ struct Call {
     start_ns: i64,
     end_ns: i64,
     what: What,
-    /// The call in which it was made.
+    /// The operation or part of a group in which it was made.
     parent: Option<usize>,
     /// The operation whose kernel is launched in this call.
     launches: Option<usize>,
@@ -70,10 +71,12 @@ impl Calls {
             format!("{} IN (SELECT id FROM {} WHERE value GLOB 'nccl*')", column("textId"), quoted(&strings.name))
         });
         let (tid, start, end, plain) = (column("globalTid"), column("start"), column("end"), column("text"));
+        let of_kind =
+            if table.has("eventType") { format!("AND {} = {PUSHED}", column("eventType")) } else { String::new() };
         let sql = format!(
             "SELECT {tid}, {start}, {end}, coalesce({plain}, {name}), {bytes}, coalesce({json}, {json_name}) FROM {from} t NOT INDEXED \
              WHERE ({plain} GLOB 'nccl*' OR {registered}) AND typeof({start}) = 'integer' AND typeof({end}) = 'integer' \
-             AND {end} >= {start} ORDER BY {tid}, {start}, {end} DESC",
+             AND {end} >= {start} {of_kind} ORDER BY {tid}, {start}, {end} DESC",
             name = database.name(table, "textId"),
             bytes = column("binaryData"),
             json = column("jsonText"),
@@ -117,8 +120,8 @@ impl Calls {
     pub(super) fn launched(&self, tid: i64, at_ns: i64) -> Option<CallId> {
         let thread = self.threads.get(&tid)?;
         let mut place = thread.partition_point(|call| call.start_ns <= at_ns).checked_sub(1);
-        while let Some(at) = place {
-            let call = &thread[at];
+        for _ in 0..DEPTH_MAX {
+            let call = &thread[place?];
             if call.end_ns >= at_ns && !matches!(call.what, What::Other) {
                 return call.launches.map(|operation| (tid, operation));
             }
@@ -169,8 +172,8 @@ fn number<T: TryFrom<i128>>(fields: &Fields, name: &str) -> Option<T> {
     T::try_from(*value).ok()
 }
 
-/// Finds for each call of a thread, in order of start, the call around it and the operation that it
-/// launches.
+/// Finds for each call of a thread, in order of start, the operation or part of a group around it, and
+/// the operation that it launches.
 fn settle(thread: &mut [Call]) {
     let (mut open, mut depth, mut grouped): (Vec<usize>, u32, Vec<usize>) = (Vec::new(), 0, Vec::new());
     for at in 0..thread.len() {
@@ -178,7 +181,10 @@ fn settle(thread: &mut [Call]) {
         while open.last().is_some_and(|last| thread[*last].end_ns < start_ns) {
             open.pop();
         }
-        thread[at].parent = open.last().copied();
+        thread[at].parent = open.last().and_then(|last| match thread[*last].what {
+            What::Other => thread[*last].parent,
+            _ => Some(*last),
+        });
         open.push(at);
         thread[at].launches = match thread[at].what {
             What::Operation(_) if depth == 0 => Some(at),
@@ -210,6 +216,10 @@ const SIZE: &str = "Message size [bytes]";
 const ROOT: &str = "Root";
 const RANK: &str = "Rank";
 const RANKS: &str = "No. of ranks";
+/// The type of an NVTX range that a thread pushed and popped.
+const PUSHED: i64 = 59;
+/// Calls around a launch that are examined; NCCL nests two or three.
+const DEPTH_MAX: usize = 64;
 /// Calls that are remembered: some 300 MB.
 const CALLS_MAX: usize = 1 << 22;
 /// Communicators of a process that are remembered.
@@ -253,6 +263,15 @@ mod tests {
         check(&[("start", 0, 1), ("sum", 2, 3), ("sum", 4, 5), ("end", 6, 9)], 7, None);
         check(&[("start", 0, 1), ("start", 2, 3), ("sum", 4, 5), ("end", 6, 7), ("end", 8, 9)], 6, None);
         check(&[("start", 0, 1), ("start", 2, 3), ("sum", 4, 5), ("end", 6, 7), ("end", 8, 9)], 8, Some(2));
+        // The nearest call that can launch counts, however many others there are; nothing is deeper than the limit.
+        let others = |count: usize| -> Vec<(&str, i64, i64)> {
+            let nested = (1..=count as i64).map(|at| ("other", at, 10_000 - at));
+            std::iter::once(("sum", 0, 20_000)).chain(nested).collect()
+        };
+        check(&others(2 * DEPTH_MAX), 5000, Some(0));
+        let sums: Vec<_> = (0..=DEPTH_MAX as i64).map(|at| ("sum", at, 20_000 - 2 * at)).collect();
+        check(&sums[..DEPTH_MAX], 19_999, Some(0));
+        check(&sums, 19_999, None);
         // The group began before the trace.
         check(&[("sum", 2, 3), ("end", 4, 9)], 5, None);
         assert_eq!(calls(&plain).launched(2, 10), None);

@@ -4,16 +4,19 @@
 //! Versions add tables and columns, and create tables only if there is something to store; so one
 //! rule for all of them: in every table whose name is written in capitals, as event tables are, the
 //! integer columns named in [`TIMES`] are times. Raw counts of other clocks (`rawTimestamp`,
-//! `ANALYSIS_DETAILS.startTime`, `systemClockNs`) and lengths (`duration`) are not. The published
+//! `systemClockNs`), the bounds of the session (`ANALYSIS_DETAILS.startTime`) and lengths (`duration`)
+//! are not. The published
 //! schema is in the documentation: <https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html>.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 use crate::Error;
-use crate::sqlite::access::wrong;
+use crate::sqlite::access::{MAGIC, Readable, wrong};
 use crate::sqlite::query::each;
 use crate::sqlite::table::{Entry, Index, Table, quoted, text};
 use crate::{ALIGNED_SIGMA, ALIGNED_TO};
@@ -65,10 +68,8 @@ impl Catalog {
         let entries = Entry::all(connection, schema, path)?;
         let has = |name: &str| entries.iter().any(|entry| entry.kind == "table" && entry.name == name);
         if !MARKS.iter().any(|name| has(name)) {
-            let rocpd = entries.iter().any(|entry| entry.name.starts_with("rocpd_"));
-            let hint = if rocpd { "; it contains tables of rocprofv3: let its name end in .db" } else { "" };
             return refuse(format!(
-                "is a SQLite database, but not an export of Nsight Systems: it has none of the tables {}{hint}",
+                "is a SQLite database, but not an export of Nsight Systems: it has none of the tables {}",
                 MARKS.join(", ")
             ));
         }
@@ -92,8 +93,12 @@ impl Catalog {
         }
         let reader = Reader { connection, schema, path, tables: &tables };
         reader.expect_string_ids()?;
-        let Exported { version, is_normalized } = reader.exported()?;
-        let session = Session { start_ns: reader.session_start()?, is_normalized };
+        let start_ns = reader.session_start()?;
+        let Exported { version, is_normalized } = reader.exported(start_ns)?;
+        let session = Session { start_ns, is_normalized };
+        if !is_normalized {
+            reader.expect_short_times()?;
+        }
         let mut catalog =
             Catalog { session, version, aligned_to: None, aligned_sigma_ns: None, tables: Vec::new(), indexes, views };
         reader.pairs(OWN, &mut |name, value| match name {
@@ -142,6 +147,20 @@ struct Reader<'a> {
     tables: &'a [Table],
 }
 
+/// Returns false if a file is no database, or one without the tables of an export.
+pub(super) fn is_export(path: &Path) -> bool {
+    let begins = || -> io::Result<bool> {
+        let mut head = Vec::with_capacity(MAGIC.len());
+        File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut head).map(|_| head == MAGIC)
+    };
+    let named = || {
+        let connection = Readable::find(path)?.connect()?;
+        let is_mark = |name: &str| name == STRINGS || name.starts_with("TARGET_INFO_") || MARKS.contains(&name);
+        Ok::<_, Error>(Entry::all(&connection, "main", path)?.iter().any(|entry| is_mark(&entry.name)))
+    };
+    begins().unwrap_or(true) && named().unwrap_or(true)
+}
+
 /// Statements of an export about itself.
 struct Exported {
     version: String,
@@ -180,18 +199,33 @@ impl Reader<'_> {
         })
     }
 
-    fn exported(&self) -> Result<Exported, Error> {
-        let (mut product, mut schema, mut shift, mut is_normalized) = (None, None, None, false);
+    /// Reads how the file was exported. Of times that are Unix times, the start of the session is
+    /// the shift; any other shift was given by hand.
+    fn exported(&self, start_ns: i64) -> Result<Exported, Error> {
+        let (mut product, mut schema, mut shifts, mut normalized) = (None, None, Vec::new(), String::new());
         for table in META_DATA {
             self.pairs(table, &mut |name, value| match name {
                 "EXPORT_PRODUCT_VERSION" => product = Some(value),
                 "EXPORT_SCHEMA_VERSION" => schema = Some(value),
-                "EXPORT_PARAM_TIME_SHIFT" => shift = Some(value),
-                "EXPORT_PARAM_TIME_NORMALIZE" => is_normalized = value.trim() == "true",
+                "EXPORT_PARAM_TIME_SHIFT" | "EXPORT_CONFIG_TIME_SHIFT" => shifts.push(value),
+                "EXPORT_PARAM_TIME_NORMALIZE" => normalized = value,
                 _ => {}
             })?;
         }
-        if let Some(shift) = shift.filter(|shift| !matches!(shift.trim(), "" | "0")) {
+        let is_normalized = match normalized.trim().to_ascii_lowercase().as_str() {
+            "true" | "1" => true,
+            "false" | "0" | "" => false,
+            _ => {
+                return self.refuse(format!(
+                    "EXPORT_PARAM_TIME_NORMALIZE is {normalized:?}, neither true nor false, so the origin of its times is unknown"
+                ));
+            }
+        };
+        let by_hand = |shift: &String| match shift.trim() {
+            "" | "0" => false,
+            shift => !(is_normalized && shift.parse() == Ok(start_ns)),
+        };
+        if let Some(shift) = shifts.into_iter().find(by_hand) {
             return self.refuse(format!(
                 "was exported with --ts-shift={shift}, which moved its times by hand; export the report again without it"
             ));
@@ -201,6 +235,34 @@ impl Reader<'_> {
             (product, schema) => product.or(schema).unwrap_or_default(),
         };
         Ok(Exported { version, is_normalized })
+    }
+
+    /// Refuses a file that does not say that its times are Unix times, but whose tables begin with such
+    /// times.
+    fn expect_short_times(&self) -> Result<(), Error> {
+        let (mut long, mut all) = (0, 0);
+        for table in self.tables {
+            let Some(at) = table.times.first() else { continue };
+            let sql = format!(
+                "SELECT total(time > {LONG_NS}), count(*) FROM (SELECT {} AS time FROM {}.{} NOT INDEXED LIMIT {TIMES_LOOKED_AT}) \
+                 WHERE typeof(time) = 'integer'",
+                quoted(&table.columns[*at]),
+                self.schema,
+                quoted(&table.name)
+            );
+            each((self.connection, self.path), &table.name, &sql, &mut |row| {
+                long += row.get::<_, f64>(0)? as u64;
+                all += row.get::<_, i64>(1)?.unsigned_abs();
+                Ok(())
+            })?;
+        }
+        if 2 * long <= all {
+            return Ok(());
+        }
+        self.refuse(
+            "does not state that its times are Unix times (EXPORT_PARAM_TIME_NORMALIZE), but they look like it; export the report again"
+                .to_owned(),
+        )
     }
 
     fn session_start(&self) -> Result<i64, Error> {
@@ -255,6 +317,10 @@ pub(super) const SESSION: &str = "TARGET_INFO_SESSION_START_TIME";
 pub(super) const EPOCH: &str = "utcEpochNs";
 /// Plausible starts of sessions: 2001 to 2200.
 pub(super) const EPOCHS: std::ops::Range<i64> = 978_307_200_000_000_000..7_258_118_400_000_000_000;
+/// Longest plausible distance from the start of a session, ns: three years.
+const LONG_NS: i64 = 100_000_000_000_000_000;
+/// Times of each table by which Unix times are recognised.
+const TIMES_LOOKED_AT: usize = 1000;
 /// The table with what an alignment states about a file.
 pub(super) const OWN: &str = "PROBE_SYNC_METADATA";
 /// Prefix of tables whose columns are fields of NVTX payloads.

@@ -35,7 +35,7 @@ pub(super) fn read_chunks(
     let mut out = Out {
         database: &database,
         wants_args: options.args.any(),
-        bounds: bounds(catalog.session.origin_ns(), options.reach),
+        bounds: bounds(&catalog.session, options.reach),
         layouts: Layouts::read(&database)?,
         places: Places::read(&database, options)?,
         map,

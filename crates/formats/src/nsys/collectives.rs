@@ -14,53 +14,68 @@ use super::calls::{CallId, Calls, Operation};
 use super::identity::process_of;
 use super::payload::Layouts;
 use super::reading::{Database, bounds};
-use crate::Error;
-use crate::model::parts::{CollectiveParts, Spill};
+use crate::model::parts::CollectiveParts;
 use crate::model::{
     CollectiveEvent, CollectiveKind, Communicator, GroupKey, Instance, Label, Reach, Recipients, Replicas, TraceFacts,
 };
 use crate::nccl::{bare, kind_of, kind_of_kernel};
 use crate::sqlite::table::{quoted, text};
+use crate::{Error, FactOptions};
 
-/// Fills in the collectives of an export.
+/// Fills in the collectives of an export; those of a report of several processes are left out.
 ///
 /// # Errors
 /// A table cannot be read.
 pub(super) fn read(
     database: &Database<'_>,
-    spill: &Spill,
-    reach: Option<Reach>,
+    options: &FactOptions,
+    is_of_several: bool,
     facts: &mut TraceFacts,
 ) -> Result<(), Error> {
-    let mut kernels = Kernels::read(database, reach)?;
-    let mut parts = CollectiveParts::new(spill);
+    let kernels = Kernels::read(database, facts.reach)?;
+    let (count, untimed) = (kernels.all.len(), kernels.untimed);
+    if untimed > 0 {
+        facts.notes.push(format!("ignored {untimed} NCCL kernels, because their times are missing or implausible"));
+    }
+    let mut parts = CollectiveParts::new(&options.spill);
     parts.leave_out(kernels.left_out);
-    if kernels.all.is_empty() {
-        parts.close();
-        facts.collectives = parts;
-        return Ok(());
+    // Those of which a note of its own tells why.
+    let mut told = untimed;
+    if is_of_several || kernels.devices.len() > 1 {
+        if count > 0 {
+            facts.notes.push(format!(
+                "ignored {count} NCCL kernels on {} devices: the report contains several ranks or processes, and collectives are only \
+                compared between reports of one rank each",
+                kernels.devices.len()
+            ));
+        }
+        told += count as u64;
+    } else if count > 0 {
+        told += take(database, kernels, facts, &mut parts)?;
     }
-    if kernels.devices.len() > 1 {
-        facts.notes.push(format!(
-            "ignored {} NCCL kernels on {} devices: the report contains several ranks, and collectives are only compared between \
-            reports of one rank each",
-            kernels.all.len(),
-            kernels.devices.len()
-        ));
-        parts.leave_out(kernels.all.len() as u64);
-        parts.close();
-        facts.collectives = parts;
-        return Ok(());
-    }
-    let calls = Calls::read(database, &Layouts::read(database)?)?;
-    kernels.find_launches(database)?;
-    let mut collector = Collector { database, calls: &calls, facts, parts };
-    collector.take(&kernels);
-    let Collector { mut parts, .. } = collector;
     parts.close();
     facts.notes.extend(parts.left_out_note());
+    parts.leave_out(told);
     facts.collectives = parts;
     Ok(())
+}
+
+/// Adds the kernels to the parts. Returns how many were ignored, with a note.
+fn take(
+    database: &Database<'_>,
+    mut kernels: Kernels,
+    facts: &mut TraceFacts,
+    parts: &mut CollectiveParts,
+) -> Result<u64, Error> {
+    let calls = Calls::read(database, &Layouts::read(database)?)?;
+    if calls.left_out > 0 {
+        facts.notes.push(format!(
+            "{} calls of NCCL were not read: too many; their kernels name no communicator",
+            calls.left_out
+        ));
+    }
+    kernels.find_launches(database)?;
+    Ok(Collector { database, calls: &calls, facts, parts }.take(&kernels))
 }
 
 /// A kernel of NCCL.
@@ -81,7 +96,10 @@ struct Kernels {
     names: Vec<String>,
     /// Processes with the devices on which they ran kernels of NCCL.
     devices: BTreeSet<(i64, i64)>,
+    /// Kernels beyond those that are remembered.
     left_out: u64,
+    /// Kernels whose times are missing or implausible.
+    untimed: u64,
 }
 
 impl Kernels {
@@ -95,10 +113,10 @@ impl Kernels {
         let column = |name: &str| table.column("t", name);
         let named = if table.has("shortName") { "shortName" } else { "demangledName" };
         let (start, end) = (column("start"), column("end"));
-        let (first, last) = bounds(database.catalog.session.origin_ns(), reach);
+        let (first, last) = bounds(&database.catalog.session, reach);
         let sql = format!(
             "SELECT {start}, {end}, {}, {}, {}, {} FROM {} t NOT INDEXED WHERE {} IN \
-             (SELECT id FROM {} WHERE value GLOB 'nccl*Kernel*') AND {start} BETWEEN {first} AND {last} AND {end} BETWEEN {first} AND {last}",
+             (SELECT id FROM {} WHERE value GLOB 'nccl*Kernel*')",
             column("globalPid"),
             column("deviceId"),
             column("correlationId"),
@@ -109,12 +127,16 @@ impl Kernels {
         );
         let mut numbers = HashMap::new();
         database.each(&table.name, &sql, &mut |row| {
+            let whole = |at: usize| row.get_ref(at).map(|value| value.as_i64().ok());
+            let time = |at: usize| whole(at).map(|ns| ns.filter(|ns| (first..=last).contains(ns)));
+            let (Some(start_ns), Some(end_ns)) = (time(0)?, time(1)?) else {
+                kernels.untimed += 1;
+                return Ok(());
+            };
             if kernels.all.len() >= KERNELS_MAX {
                 kernels.left_out += 1;
                 return Ok(());
             }
-            let whole = |at: usize| row.get_ref(at).map(|value| value.as_i64().ok());
-            let (Some(start_ns), Some(end_ns)) = (whole(0)?, whole(1)?) else { return Ok(()) };
             let name = text(row.get_ref(5)?).unwrap_or_default();
             // The parameters are not part of the name.
             let name: String = name.chars().take_while(|c| *c != '(').take(NAME_MAX).collect();
@@ -163,11 +185,12 @@ struct Collector<'a> {
     database: &'a Database<'a>,
     calls: &'a Calls,
     facts: &'a mut TraceFacts,
-    parts: CollectiveParts,
+    parts: &'a mut CollectiveParts,
 }
 
 impl Collector<'_> {
-    fn take(&mut self, kernels: &Kernels) {
+    /// Adds all kernels. Returns how many were ignored.
+    fn take(&mut self, kernels: &Kernels) -> u64 {
         let mut by_call: BTreeMap<CallId, Vec<usize>> = BTreeMap::new();
         let mut others = Vec::new();
         for (at, kernel) in kernels.all.iter().enumerate() {
@@ -190,10 +213,10 @@ impl Collector<'_> {
         }
         self.facts.groups = groups.iter().map(|communicator| self.key(*communicator)).collect();
         if split > 0 {
-            self.parts.leave_out(split as u64);
             self.facts.notes.push(format!("ignored {split} NCCL kernels, because one call launched several of them"));
         }
         self.without_call(&others, kernels);
+        split as u64
     }
 
     /// Adds kernels whose communicator is unknown.

@@ -66,7 +66,7 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
         facts.notes.push(format!("exported by Nsight Systems {}", catalog.version));
     }
     facts.notes.extend(catalog.notes());
-    identity::read(database, &mut facts)?;
+    let is_of_several = identity::read(database, &mut facts)?;
     let mut left_out = LeftOut::default();
     for table in of_events(catalog) {
         let times = match table.name.as_str() {
@@ -81,8 +81,8 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
     facts.omitted = left_out.by_reason();
     let kept = "databases made from it keep these rows, and their implausible times unchanged";
     facts.warnings.extend(left_out.note().map(|note| format!("{note}; {kept}")));
-    collectives::read(database, &options.spill, reach, &mut facts)?;
-    // Who sees the kernels sees no time at which they were issued.
+    collectives::read(database, options, is_of_several, &mut facts)?;
+    // Kernels are on the device: only their launches tell when they were issued.
     facts.steps.close(0, true);
     Ok(facts)
 }
@@ -102,7 +102,7 @@ fn ranges(
         table.row("t"),
         quoted(&table.name)
     );
-    let bounds = bounds(database.catalog.session.origin_ns(), facts.reach);
+    let bounds = bounds(&database.catalog.session, facts.reach);
     let (mut times, mut stamps, mut wrong_at) = (Times::default(), Stamps::default(), None);
     database.each(&table.name, &sql, &mut |row| {
         let (Ok(start), Ok(end)) = (time(row, 0)?, time(row, 1)?) else {
@@ -150,7 +150,7 @@ fn ranges(
     Ok(times)
 }
 
-/// A time, or that the cell holds something else.
+/// Returns the time in a cell, or an error if the cell contains neither a time nor NULL.
 fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Result<Option<i64>, ()>> {
     Ok(match row.get_ref(at)? {
         ValueRef::Null => Ok(None),

@@ -14,11 +14,12 @@ use crate::environment::Environment;
 use crate::model::TraceFacts;
 use crate::sqlite::table::{quoted, text};
 
-/// Fills in the host and the rank.
+/// Fills in the host and the rank. Returns true if the report contains several working processes, so
+/// that it has no rank.
 ///
 /// # Errors
 /// A table cannot be read.
-pub(super) fn read(database: &Database<'_>, facts: &mut TraceFacts) -> Result<(), Error> {
+pub(super) fn read(database: &Database<'_>, facts: &mut TraceFacts) -> Result<bool, Error> {
     let (hostname, of_system) = system(database)?;
     facts.identity.hostname = hostname;
     let mut variables = match of_system {
@@ -34,7 +35,7 @@ pub(super) fn read(database: &Database<'_>, facts: &mut TraceFacts) -> Result<()
             its own report (nsys profile below the launcher)",
             workers.len().max(ranks.len())
         ));
-        return Ok(());
+        return Ok(true);
     }
     if let Some(rank) = ranks.first() {
         variables.insert("MPI_COMM_WORLD_RANK".to_owned(), Value::from(*rank));
@@ -42,7 +43,7 @@ pub(super) fn read(database: &Database<'_>, facts: &mut TraceFacts) -> Result<()
     let Environment { rank, world_size, launcher, notes } = Environment::of(&variables);
     (facts.identity.rank, facts.identity.world_size, facts.identity.launcher) = (rank, world_size, launcher);
     facts.warnings.extend(notes);
-    Ok(())
+    Ok(false)
 }
 
 /// Returns the host, and the environment of the profiler's agent.

@@ -55,9 +55,15 @@ impl TraceFormat for Nsys {
         false
     }
 
-    /// By name alone: the first page of a database does not tell who wrote it.
+    /// By name: the first bytes of a database do not tell who wrote it, but its tables do
+    /// ([`Self::accepts`]).
     fn detect(&self, evidence: Evidence<'_>) -> bool {
         matches!(evidence, Evidence::Name(name) if name.ends_with(".sqlite"))
+    }
+
+    /// By its tables. A database that cannot be opened is accepted: reading it tells what is wrong.
+    fn accepts(&self, path: &Path) -> bool {
+        catalog::is_export(path)
     }
 
     fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {

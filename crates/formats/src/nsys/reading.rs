@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
-use super::catalog::{Catalog, STRINGS};
+use super::catalog::{Catalog, EPOCHS, STRINGS, Session};
 use crate::Error;
 use crate::model::{PS_PER_NS, Picoseconds, Reach, Spread};
 use crate::sqlite::query::{Problem, each};
@@ -78,9 +78,9 @@ impl Database<'_> {
     /// Reads the first and last time of a table, and how many rows have one.
     ///
     /// # Errors
-    /// A cell holds something else than a time.
+    /// A cell contains neither a time nor NULL.
     pub(super) fn times(&self, table: &Table, reach: Option<Reach>) -> Result<Times, Error> {
-        let bounds = bounds(self.catalog.session.origin_ns(), reach);
+        let bounds = bounds(&self.catalog.session, reach);
         match self.plain_times(table, bounds)? {
             Some(times) => Ok(times),
             None => self.mixed_times(table, bounds),
@@ -153,22 +153,25 @@ impl Database<'_> {
         }
     }
 
-    /// Counts the rows of a table by approximate start.
+    /// Counts the plausible times of a table, in groups.
     pub(super) fn spread(&self, table: &Table, spread: &mut Spread) -> Result<(), Error> {
-        let (start, _) = Self::ends(table);
-        let statement = format!(
-            "SELECT min({start}), max({start}), count(*) FROM {} t NOT INDEXED WHERE typeof({start}) = 'integer' \
-             GROUP BY {start} / {BUCKET_NS} LIMIT {BUCKETS_MAX}",
-            quoted(&table.name)
-        );
-        self.each(&table.name, &statement, &mut |row| {
-            spread.add_many(
-                self.absolute_ps(row.get(0)?),
-                self.absolute_ps(row.get(1)?),
-                row.get::<_, i64>(2)?.unsigned_abs(),
+        let (first, last) = bounds(&self.catalog.session, None);
+        let but_zero = if table.name == ZERO_IS_NONE { "AND time <> 0" } else { "" };
+        for at in &table.times {
+            let statement = format!(
+                "SELECT min(time), max(time), count(*) FROM (SELECT {} AS time FROM {} NOT INDEXED) \
+                 WHERE typeof(time) = 'integer' AND time BETWEEN {first} AND {last} {but_zero} \
+                 GROUP BY time / {BUCKET_NS} LIMIT {BUCKETS_MAX}",
+                quoted(&table.columns[*at]),
+                quoted(&table.name)
             );
-            Ok(())
-        })
+            self.each(&table.name, &statement, &mut |row| {
+                let [first, last] = [self.absolute_ps(row.get(0)?), self.absolute_ps(row.get(1)?)];
+                spread.add_many(first, last, row.get::<_, i64>(2)?.unsigned_abs());
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Returns the refusal of a row that holds something else in place of a time.
@@ -183,11 +186,14 @@ impl Database<'_> {
     }
 }
 
-/// First and last plausible time, ns from an origin.
-pub(super) fn bounds(origin_ns: i64, reach: Option<Reach>) -> (i64, i64) {
-    reach.map_or((-FARTHEST_NS, FARTHEST_NS), |reach| {
+/// Returns the first and last plausible time of a file, ns. Among Unix times 0 and −1 are implausible:
+/// they stand in place of a time.
+pub(super) fn bounds(session: &Session, reach: Option<Reach>) -> (i64, i64) {
+    let widest = if session.is_normalized { (EPOCHS.start, EPOCHS.end - 1) } else { (-FARTHEST_NS, FARTHEST_NS) };
+    reach.map_or(widest, |reach| {
         let (first, last) = reach.bounds_ns();
-        (first.saturating_sub(origin_ns).max(-FARTHEST_NS), last.saturating_sub(origin_ns).min(FARTHEST_NS))
+        let [first, last] = [first, last].map(|ns| ns.saturating_sub(session.origin_ns()));
+        (first.max(widest.0), last.min(widest.1))
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The start of the session moves to the new clock, with its two texts, and every other time is
 //! written as the distance from there: start plus time is the mapped time, to the nanosecond. An
-//! implausible time keeps its distance from the start, and is counted.
+//! implausible time is copied unchanged, and is counted.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -45,13 +45,19 @@ pub(super) fn rewrite(
         whole.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         Ok::<_, Error>(copied)
     })?;
-    let close = |connection: &Connection| -> rusqlite::Result<()> {
-        move_start(connection, &catalog.session, start_ns)?;
+    let close = |connection: &Connection| -> rusqlite::Result<Vec<&str>> {
+        let unmoved = move_start(connection, &catalog.session, start_ns)?;
         state(connection, options.metadata)?;
-        connection.execute_batch("COMMIT")
+        connection.execute_batch("COMMIT")?;
+        Ok(unmoved)
     };
     let closed = new.copying.sequences().and_then(|()| close(new.copying.connection()));
-    closed.map_err(|problem| wrong(new.path(), "writing it", &problem))?;
+    let unmoved = closed.map_err(|problem| wrong(new.path(), "writing it", &problem))?;
+    stats.notes.extend(unmoved.into_iter().map(|column| {
+        format!(
+            "{SESSION}.{column} still states the original start: it does not have the form that the profiler writes"
+        )
+    }));
     new.copying.detach(input)?;
     let (bytes_written, dangling) = new.finish()?;
     stats.notes.extend(catalog.notes().into_iter().chain(dangling));
@@ -81,7 +87,7 @@ fn copy(
         Error::Database { path: input.to_owned(), problem }
     })?;
     let moved = Session { start_ns, ..session };
-    let bounds = bounds(session.origin_ns(), options.reach);
+    let bounds = bounds(&session, options.reach);
     let mut moving = Moving { from_ns: session.origin_ns(), to_ns: moved.origin_ns(), bounds, kept: 0, map };
     let mut stats = RewriteStats::default();
     for table in &catalog.tables {
@@ -90,10 +96,7 @@ fn copy(
         stats.untimed += of_table.untimed;
     }
     if moving.kept > 0 {
-        stats.notes.push(format!(
-            "{} implausible times were not moved: they keep their distance from the start of the session",
-            moving.kept
-        ));
+        stats.notes.push(format!("{} implausible times were not moved: their cells are unchanged", moving.kept));
     }
     for index in &catalog.indexes {
         new.copying.index(input, index)?;
@@ -166,7 +169,8 @@ impl Moving<'_, '_> {
 }
 
 /// Writes the new start, and moves the texts of the old one if they have the profiler's format.
-fn move_start(connection: &Connection, session: &Session, start_ns: i64) -> rusqlite::Result<()> {
+/// Returns the columns of those that do not.
+fn move_start(connection: &Connection, session: &Session, start_ns: i64) -> rusqlite::Result<Vec<&'static str>> {
     let [old_s, new_s] = [session.start_ns, start_ns].map(|ns| ns.div_euclid(1_000_000_000));
     let columns = |name: &str| {
         let sql = "SELECT count(*) FROM pragma_table_info(?1, 'main') WHERE name = ?2";
@@ -174,20 +178,24 @@ fn move_start(connection: &Connection, session: &Session, start_ns: i64) -> rusq
     };
     let table = quoted(SESSION);
     connection.execute(&format!("UPDATE main.{table} SET {} = ?1", quoted(EPOCH)), [start_ns])?;
+    let mut unmoved = Vec::new();
+    if new_s == old_s {
+        return Ok(unmoved);
+    }
     if columns("utcTime")? {
         let sql = format!(
             "UPDATE main.{table} SET utcTime = strftime('{FORM}', ?2, 'unixepoch') WHERE utcTime = strftime('{FORM}', ?1, 'unixepoch')"
         );
-        connection.execute(&sql, params![old_s, new_s])?;
+        unmoved.extend((connection.execute(&sql, params![old_s, new_s])? == 0).then_some("utcTime"));
     }
-    if columns("localTime")? && new_s != old_s {
+    if columns("localTime")? {
         let sql = format!(
             "UPDATE main.{table} SET localTime = strftime('{FORM}', localTime, ?1 || ' seconds') \
              WHERE localTime = strftime('{FORM}', localTime)"
         );
-        connection.execute(&sql, [new_s - old_s])?;
+        unmoved.extend((connection.execute(&sql, [new_s - old_s])? == 0).then_some("localTime"));
     }
-    Ok(())
+    Ok(unmoved)
 }
 
 /// Writes the alignment's metadata into a separate table, so that the profiler's tables stay

@@ -111,19 +111,46 @@ fn raw_counts_lengths_and_numbers_that_are_no_times_stay() {
 
 #[test]
 fn times_that_are_unix_times_already_are_moved_as_such() {
-    let start = 1_749_999_999_500_000_000_i64;
-    let statements = format!(
-        "UPDATE META_DATA_EXPORT SET value = 'true' WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE';
-         UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = start + {start}, end = end + {start};"
-    );
-    let (folder, input) = changed(&made(0), &statements);
-    let (output, _) = rewritten(&input, folder.path(), &mut later(1_000_000_007)).expect("written");
-    let kernels = |path: &Path| content(path)["CUPTI_ACTIVITY_KIND_KERNEL"].2.clone();
-    for (row, new_row) in kernels(&input).iter().zip(kernels(&output)) {
-        match (&row[0], &new_row[0]) {
-            (Cell::Whole(old), Cell::Whole(new)) => assert_eq!(old + 1_000_000_007, *new),
-            other => panic!("{other:?}"),
+    let (_folder, plain) = changed(&made(0), &normalize());
+    let (found, usual) = (facts(&plain).expect("facts"), facts(&made(0)).expect("facts"));
+    assert_eq!((found.span, found.events, found.warnings.len()), (usual.span, usual.events, 0));
+    assert_eq!(found.collectives.len(), usual.collectives.len());
+    // What stands in place of a time is 0 or −1 here too.
+    let statements = "UPDATE OSRT_API SET end = 0 WHERE rowid = 1; UPDATE OSRT_API SET end = -1 WHERE rowid = 4;
+        UPDATE SCHED_EVENTS SET start = 0 WHERE rowid = 2; UPDATE NVTX_EVENTS SET end = -1 WHERE rowid = 9;";
+    let (folder, input) = changed(&plain, statements);
+    let found = facts(&input).expect("facts");
+    assert_eq!((found.span, found.reach), (usual.span, None));
+    assert_eq!(found.omitted.iter().map(|(_, count)| count).sum::<u64>(), 4, "{:?}", found.omitted);
+    let by = 1_000_000_007;
+    let (output, stats) = rewritten(&input, folder.path(), &mut later(by)).expect("written");
+    assert!(stats.notes.iter().any(|note| note.starts_with("4 implausible times")), "{:?}", stats.notes);
+    let (before, after) = (content(&input), content(&output));
+    for table in ["CUPTI_ACTIVITY_KIND_KERNEL", "OSRT_API", "SCHED_EVENTS", "NVTX_EVENTS"] {
+        let (_, columns, rows) = &before[table];
+        for (row, new_row) in rows.iter().zip(&after[table].2) {
+            for ((column, cell), new_cell) in columns.iter().zip(row).zip(new_row) {
+                let expected = match cell {
+                    Cell::Whole(time) if time.abs() > 1 && ["start", "end"].contains(&column.as_str()) => {
+                        Cell::Whole(time + by)
+                    }
+                    other => other.clone(),
+                };
+                assert_eq!(*new_cell, expected, "{table}.{column}");
+            }
         }
     }
-    assert_eq!(content(&output)[catalog::SESSION].2[0][0], Cell::Whole(start + 1_000_000_007));
+    assert_eq!(after[catalog::SESSION].2[0][0], Cell::Whole(1_749_999_999_500_000_000 + by));
+}
+
+#[test]
+fn a_text_of_the_start_in_another_form_stays_and_is_told() {
+    let statements = "UPDATE TARGET_INFO_SESSION_START_TIME SET utcTime = '2025-06-15 15:06:39'";
+    let (folder, input) = changed(&made(0), statements);
+    for (by, notes) in [(1, 0), (2_000_000_000, 1)] {
+        let (output, stats) = rewritten(&input, folder.path(), &mut later(by)).expect("written");
+        let told = stats.notes.iter().filter(|note| note.contains("utcTime still states the original start")).count();
+        assert_eq!((told, stats.notes.len()), (notes, notes), "{:?}", stats.notes);
+        assert_eq!(content(&output)[catalog::SESSION].2[0][1], Cell::Text(b"2025-06-15 15:06:39".to_vec()));
+    }
 }

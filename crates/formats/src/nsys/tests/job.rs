@@ -42,6 +42,42 @@ fn one_report_of_several_ranks_belongs_to_none() {
 }
 
 #[test]
+fn a_process_without_nccl_makes_a_report_one_of_several() {
+    let other = (1_i64 << 48) | (77 << 24);
+    let statements = format!(
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = {other}
+            WHERE shortName NOT IN (SELECT id FROM StringIds WHERE value GLOB 'nccl*')"
+    );
+    let (_folder, path) = changed(&made(1), &statements);
+    let found = facts(&path).expect("facts");
+    assert_eq!((found.identity.rank, found.collectives.len(), found.collectives.left_out()), (None, 0, 24));
+    assert!(found.notes.iter().any(|note| note.starts_with("ignored 24 NCCL kernels")), "{:?}", found.notes);
+}
+
+#[test]
+fn kernels_without_plausible_times_are_counted() {
+    let statements = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 9223372036854775807
+            WHERE shortName IN (SELECT id FROM StringIds WHERE value GLOB 'nccl*') AND correlationId =
+            (SELECT min(correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL
+                WHERE shortName IN (SELECT id FROM StringIds WHERE value GLOB 'nccl*'))";
+    let (_folder, path) = changed(&made(1), statements);
+    let found = facts(&path).expect("facts");
+    assert_eq!((found.collectives.len(), found.collectives.left_out(), found.notes.len()), (23, 1, 2));
+    assert!(found.notes.iter().any(|note| note.starts_with("ignored 1 NCCL kernels")), "{:?}", found.notes);
+}
+
+#[test]
+fn only_ranges_of_one_thread_are_calls() {
+    let (_folder, path) = changed(&made(0), "UPDATE NVTX_EVENTS SET eventType = 60 WHERE rowid = 4");
+    let found = facts(&path).expect("facts");
+    assert!(
+        found.notes.iter().any(|note| note.starts_with("1 NCCL kernels could not be assigned")),
+        "{:?}",
+        found.notes
+    );
+}
+
+#[test]
 fn ranks_of_mpi_count_before_the_environment() {
     let thread = (1_i64 << 48) | (4001 << 24) | 4001;
     let statements = format!(

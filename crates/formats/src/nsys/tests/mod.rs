@@ -37,6 +37,22 @@ fn changed(input: &Path, statements: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
+/// Statements by which the times of a made export of rank 0 become Unix times.
+fn normalize() -> String {
+    let start = 1_749_999_999_500_000_000_i64;
+    let with_end = ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"];
+    let more = ["CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS", "OSRT_API"];
+    let with_end = with_end.into_iter().chain(more).chain(["MPI_COLLECTIVES_EVENTS"]);
+    let with_end = with_end.flat_map(|table| [(table, "start"), (table, "end")]);
+    let others = [("SCHED_EVENTS", "start"), ("GPU_METRICS", "timestamp"), ("DIAGNOSTIC_EVENT", "timestamp")];
+    with_end
+        .chain(others)
+        .map(|(table, column)| format!("UPDATE {table} SET {column} = {column} + {start};"))
+        .chain([format!("UPDATE META_DATA_EXPORT SET value = '{start}' WHERE name = 'EXPORT_PARAM_TIME_SHIFT';")])
+        .chain(["UPDATE META_DATA_EXPORT SET value = 'TRUE' WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE';".to_owned()])
+        .collect()
+}
+
 /// A cell with its type, text as the bytes that it is.
 #[derive(Clone, Debug, PartialEq)]
 enum Cell {

@@ -30,10 +30,40 @@ fn what_would_run_or_has_no_origin_is_refused() {
         "states several starts",
     );
     check("UPDATE META_DATA_EXPORT SET value = '-17' WHERE name = 'EXPORT_PARAM_TIME_SHIFT'", "--ts-shift=-17");
+    check("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_CONFIG_TIME_SHIFT', '5')", "--ts-shift=5");
+    let normalized = |value: &str| {
+        format!("UPDATE META_DATA_EXPORT SET value = '{value}' WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE';")
+    };
+    check(&normalized("maybe"), "neither true nor false");
+    let shift = "UPDATE META_DATA_EXPORT SET value = '0' WHERE name = 'EXPORT_PARAM_TIME_SHIFT';";
+    check(
+        &format!("{}{shift}{}", normalize(), normalized("FALSE")),
+        "EXPORT_PARAM_TIME_NORMALIZE), but they look like it",
+    );
     check("DROP TABLE StringIds; CREATE TABLE StringIds (id INTEGER, value TEXT)", "has no INTEGER PRIMARY KEY id");
     let all = "DROP TABLE TARGET_INFO_SESSION_START_TIME; DROP TABLE ANALYSIS_DETAILS; DROP TABLE META_DATA_EXPORT;";
     check(all, "not an export of Nsight Systems");
-    check(&format!("{all} CREATE TABLE rocpd_metadata_x (a)"), "let its name end in .db");
+}
+
+#[test]
+fn the_tables_of_a_database_decide_whose_it_is() {
+    let name = |path: &Path| crate::detect(path).expect("a database").name();
+    let none = "DROP TABLE TARGET_INFO_SESSION_START_TIME; DROP TABLE META_DATA_EXPORT;";
+    let (_folder, export) = changed(&made(0), none);
+    assert_eq!(name(&export), "nsys");
+    let folder = tempfile::tempdir().expect("a folder");
+    let [other, damaged] = ["other.sqlite", "damaged.sqlite"].map(|name| folder.path().join(name));
+    let connection = Connection::open(&other).expect("a database");
+    connection.execute_batch("CREATE TABLE rocpd_metadata_x (a)").expect("a table");
+    connection.close().expect("closed");
+    assert_eq!(name(&other), "rocpd");
+    std::fs::write(&damaged, &std::fs::read(made(0)).expect("a database")[..4000]).expect("a file");
+    assert_eq!(name(&damaged), "nsys");
+    let output = folder.path().join("out.sqlite");
+    let is_refused =
+        |format: &dyn TraceFormat, input: &Path| crate::refuse_other_ending(format, &output, [input]).is_err();
+    assert!(!is_refused(&crate::Rocpd, &other) && !is_refused(&Nsys, &export));
+    assert!(is_refused(&crate::Rocpd, &export));
 }
 
 #[test]
@@ -109,6 +139,15 @@ fn times_far_from_the_others_are_left_out_and_counted() {
     let read = Nsys.read_chunks(&path, &options, &mut |time| time, &mut |_| Ok(())).expect("events");
     // The table of scheduling is not shown.
     assert_eq!(read.left_out, 3);
+}
+
+#[test]
+fn one_end_far_from_the_others_is_left_out() {
+    let (_folder, path) = changed(&made(0), "UPDATE OSRT_API SET end = end + 31536000000000000 WHERE rowid = 3");
+    let (found, usual) = (facts(&path).expect("facts"), facts(&made(0)).expect("facts"));
+    assert_eq!((found.span, found.events), (usual.span, usual.events - 1));
+    assert!(found.reach.is_some());
+    assert!(found.warnings[0].contains("ignored 1 event"), "{:?}", found.warnings);
 }
 
 #[test]

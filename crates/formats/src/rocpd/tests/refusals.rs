@@ -127,6 +127,11 @@ fn what_would_run_is_refused_and_never_runs() {
         &["is virtual"],
         &by_hand("rocpd_track{}", "CREATE VIRTUAL TABLE \"rocpd_track{}\" USING zipfile(x)"),
     );
+    check_changed(
+        "a virtual table whose definition begins otherwise",
+        &["is virtual"],
+        &by_hand("rocpd_track{}", "CREATE/**/VIRTUAL TABLE \"rocpd_track{}\" USING zipfile(x)"),
+    );
 }
 
 #[test]
