@@ -25,6 +25,7 @@ mod keep;
 mod kineto;
 mod marker;
 pub mod model;
+mod nccl_inspector;
 pub mod perfetto;
 pub mod protobuf;
 #[cfg(feature = "rocpd")]
@@ -52,6 +53,7 @@ pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};
 pub use kineto::Kineto;
 pub use kineto::quarter_before_ns;
+pub use nccl_inspector::NcclInspector;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]
 pub use rocpd::Rocpd;
@@ -61,8 +63,8 @@ pub use xspace::XSpace;
 pub use xspace::fields as xspace_fields;
 
 /// Detects the format of a file: by its name if a format recognises it, otherwise by its first
-/// bytes, decompressed if they are gzip. Flight Recorder dumps may be named like Kineto traces, so
-/// only the first bytes distinguish these.
+/// bytes, decompressed if they are gzip. Flight Recorder dumps and NCCL Inspector logs may be named
+/// like Kineto traces, so only the first bytes distinguish these.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or matches no format.
@@ -72,10 +74,11 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
     if let Some(format) = known(Evidence::Name(&name)) {
         let kineto: &dyn TraceFormat = &Kineto;
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let is_dump = format == kineto
-            && is_file
-            && head(path, &mut file).is_ok_and(|head| FlightRecorder.detect(Evidence::Head(&head)));
-        return Ok(if is_dump { &FlightRecorder } else { format });
+        let head = (format == kineto && is_file).then(|| head(path, &mut file).ok()).flatten();
+        let others: [&dyn TraceFormat; 2] = [&FlightRecorder, &NcclInspector];
+        let other =
+            others.into_iter().find(|other| head.as_ref().is_some_and(|head| other.detect(Evidence::Head(head))));
+        return Ok(other.unwrap_or(format));
     }
     let head = head(path, &mut file)?;
     if let Some(format) = known(Evidence::Head(&head)) {
@@ -159,20 +162,20 @@ fn plain_name(path: &Path) -> String {
     name.trim_end_matches(".gz").to_owned()
 }
 
-/// All formats, in the order in which they are tried: a dump may be JSON, as Kineto's traces are,
+/// All formats, in the order in which they are tried: dumps and logs are JSON, as Kineto's traces are,
 /// and a text file may begin with a line feed, which is also the tag of the first field of an
 /// XSpace and of the packets of a Perfetto trace.
 #[cfg(feature = "rocpd")]
-pub const FORMATS: [&dyn TraceFormat; 5] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace, &Rocpd];
+pub const FORMATS: [&dyn TraceFormat; 6] = [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace, &Rocpd];
 /// All formats of a build without databases, in the order in which they are tried.
 #[cfg(not(feature = "rocpd"))]
-pub const FORMATS: [&dyn TraceFormat; 4] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace];
+pub const FORMATS: [&dyn TraceFormat; 5] = [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace];
 
 const HEAD_BYTES: usize = 4096;
 #[cfg(feature = "rocpd")]
-const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto), a Flight Recorder dump or a SQLite database";
+const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto), a Flight Recorder dump, a log of the NCCL Inspector or a SQLite database";
 #[cfg(not(feature = "rocpd"))]
-const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto) or a Flight Recorder dump; reading databases needs a build with the feature rocpd";
+const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto), a Flight Recorder dump or a log of the NCCL Inspector; reading databases needs a build with the feature rocpd";
 
 #[cfg(test)]
 mod tests {

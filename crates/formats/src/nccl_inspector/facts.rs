@@ -1,0 +1,89 @@
+//! The facts of a log: its host, the span of its operations, and the parts of collectives that can
+//! be compared with those of other processes.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use super::operation::Operation;
+use super::survey::{Survey, for_each};
+use crate::model::parts::CollectiveParts;
+use crate::model::{CollectiveEvent, Identity, TraceFacts, nearest_ns};
+use crate::stated::{Groups, Stated};
+use crate::words::counted;
+use crate::{Error, FactOptions};
+
+/// Reads the facts of a log.
+///
+/// # Errors
+/// Names the file and the byte.
+pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+    let survey = Survey::read(path)?;
+    let mut facts = TraceFacts {
+        identity: Identity { hostname: Some(survey.host.clone()), ..Identity::default() },
+        is_read_from_clock: true,
+        reach: survey.reach,
+        collectives: CollectiveParts::new(&options.spill),
+        ..TraceFacts::default()
+    };
+    let mut groups = Groups::default();
+    let (mut away, mut launched) = (Vec::new(), 0_u64);
+    let mut ignored = for_each(path, |operation, offset| {
+        let operation = match operation.within(facts.reach) {
+            Ok(operation) => operation,
+            Err(fault) => {
+                away.push((fault, offset));
+                return Ok(());
+            }
+        };
+        facts.events += operation.events();
+        let (start_ps, end_ps) = operation.span_ps();
+        let (first, last) = facts.span.unwrap_or((start_ps, end_ps));
+        facts.span = Some((first.min(start_ps), last.max(end_ps)));
+        if !survey.is_of_one_rank(&operation) {
+            return Ok(());
+        }
+        let Some(part) = part(&operation, &mut groups) else { return Ok(()) };
+        launched += u64::from(operation.begin_us == operation.launch_us);
+        if let (Some(begin_ns), true) = (nearest_ns(start_ps), facts.launches.len() < LAUNCHES_MAX) {
+            facts.launches.insert(begin_ns, operation.launch_us as i64 * 1000);
+        }
+        facts.collectives.push(part);
+        Ok(())
+    })?;
+    away.into_iter().for_each(|(fault, offset)| ignored.add_operation(fault, offset));
+    facts.collectives.close();
+    facts.groups = groups.into_keys();
+    facts.omitted = ignored.by_reason();
+    facts.warnings = ignored.note().into_iter().collect();
+    facts.notes.extend(survey.shared());
+    if launched > 0 {
+        let of = counted(facts.collectives.len(), "collective");
+        facts.notes.push(format!("{launched} of {of} begin at the launch: their start was noticed too late"));
+    }
+    Ok(facts)
+}
+
+/// Returns the process's part in a collective, from its start on the device to its end. NCCL counts
+/// each function of a communicator on its own, so the function belongs to the group's name.
+fn part(operation: &Operation<'_>, groups: &mut Groups) -> Option<CollectiveEvent> {
+    if operation.is_p2p || !COMPARED.contains(&&*operation.name) {
+        return None;
+    }
+    let stated = Stated {
+        collective: Cow::Borrowed(&operation.name),
+        group: Cow::Owned(format!("{} {}", operation.header.id, operation.name)),
+        size: Cow::Owned(operation.header.n_ranks.to_string()),
+        sequence: Cow::Owned(operation.sequence.to_string()),
+        ..Stated::default()
+    };
+    let (label, number, recipients) = stated.part(String::new, groups);
+    let (start_ps, end_ps) = operation.span_ps();
+    Some(CollectiveEvent { label, number, start_ps, end_ps, recipients })
+}
+
+/// Collectives that every rank of a communicator takes part in. A log does not state the root of a
+/// broadcast or reduce, which is counted and not judged. `AllGatherV` merges broadcasts of any
+/// roots, and some ranks may contribute nothing.
+const COMPARED: [&str; 5] = ["AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"];
+/// Launches that are kept.
+const LAUNCHES_MAX: usize = 1 << 20;
