@@ -19,18 +19,20 @@ pub(super) fn read_chunks(
     map: &mut MapFunction<'_>,
     sink: &mut ChunkSink<'_>,
 ) -> Result<ChunkStats, Error> {
-    let Survey { host, pid, .. } = Survey::read(path)?;
+    let survey = Survey::read(path)?;
+    let (rank, pid) = (options.rank.or(survey.rank()), survey.pid);
+    let Survey { host, .. } = survey;
     let host = if options.host.is_empty() { host } else { options.host.clone() };
     let mut chunk = Chunk::default();
     let pid = i64::try_from(pid).unwrap_or(i64::MAX);
-    let kind = TrackKind::Process(Process { pid, host, rank: options.rank, ..Process::default() });
+    let kind = TrackKind::Process(Process { pid, host, rank, ..Process::default() });
     chunk.tracks.push(Track { parent: None, kind, name: PROCESS.to_owned() });
     let mut stats = ChunkStats::default();
     let mut tracks = Tracks { known: HashMap::new(), declared: 1 };
     let ignored = for_each(path, |operation, offset| {
-        let Ok(operation) = operation.within(options.reach) else {
-            stats.left_out += 1;
-            return Ok(());
+        let operation = match operation.within(options.reach) {
+            Ok(operation) => operation,
+            Err(fault) => return Ok(Some(fault)),
         };
         if tracks.declared > TRACKS_MAX {
             return Err(Error::malformed(path, offset, format!("more than {TRACKS_MAX} channels")));
@@ -53,11 +55,11 @@ pub(super) fn read_chunks(
             sink(&chunk)?;
             chunk.clear();
         }
-        Ok(())
+        Ok(None)
     })?;
     sink(&chunk)?;
     stats.untimed = ignored.untimed();
-    stats.left_out += ignored.lines() - ignored.untimed();
+    stats.left_out = ignored.lines() - ignored.untimed();
     Ok(stats)
 }
 

@@ -19,43 +19,42 @@ use crate::{Error, FactOptions};
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
     let survey = Survey::read(path)?;
     let mut facts = TraceFacts {
-        identity: Identity { hostname: Some(survey.host.clone()), ..Identity::default() },
+        identity: Identity { hostname: Some(survey.host.clone()), rank: survey.rank(), ..Identity::default() },
         is_read_from_clock: true,
         reach: survey.reach,
         collectives: CollectiveParts::new(&options.spill),
         ..TraceFacts::default()
     };
     let mut groups = Groups::default();
-    let (mut away, mut launched) = (Vec::new(), 0_u64);
-    let mut ignored = for_each(path, |operation, offset| {
+    let mut launched = 0_u64;
+    let ignored = for_each(path, |operation, _| {
         let operation = match operation.within(facts.reach) {
             Ok(operation) => operation,
-            Err(fault) => {
-                away.push((fault, offset));
-                return Ok(());
-            }
+            Err(fault) => return Ok(Some(fault)),
         };
         facts.events += operation.events();
         let (start_ps, end_ps) = operation.span_ps();
         let (first, last) = facts.span.unwrap_or((start_ps, end_ps));
         facts.span = Some((first.min(start_ps), last.max(end_ps)));
         if !survey.is_of_one_rank(&operation) {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(part) = part(&operation, &mut groups) else { return Ok(()) };
+        let Some(part) = part(&operation, &mut groups) else { return Ok(None) };
         launched += u64::from(operation.begin_us == operation.launch_us);
         if let (Some(begin_ns), true) = (nearest_ns(start_ps), facts.launches.len() < LAUNCHES_MAX) {
             facts.launches.insert(begin_ns, operation.launch_us as i64 * 1000);
         }
         facts.collectives.push(part);
-        Ok(())
+        Ok(None)
     })?;
-    away.into_iter().for_each(|(fault, offset)| ignored.add_operation(fault, offset));
     facts.collectives.close();
     facts.groups = groups.into_keys();
     facts.omitted = ignored.by_reason();
     facts.warnings = ignored.note().into_iter().collect();
     facts.notes.extend(survey.shared());
+    if facts.identity.rank.is_none() {
+        facts.notes.push(NO_RANK.to_owned());
+    }
     if launched > 0 {
         let of = counted(facts.collectives.len(), "collective");
         facts.notes.push(format!("{launched} of {of} begin at the launch: their start was noticed too late"));
@@ -85,5 +84,6 @@ fn part(operation: &Operation<'_>, groups: &mut Groups) -> Option<CollectiveEven
 /// broadcast or reduce, which is counted and not judged. `AllGatherV` merges broadcasts of any
 /// roots, and some ranks may contribute nothing.
 const COMPARED: [&str; 5] = ["AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"];
+const NO_RANK: &str = "it states the process's ranks in its communicators, but not in the job; its number is that of its place in the list";
 /// Launches that are kept.
 const LAUNCHES_MAX: usize = 1 << 20;

@@ -8,9 +8,8 @@
 //! other is left out; `operation` lists the rules.
 //!
 //! Parts of collectives are matched by communicator, function and `coll_sn`, which NCCL counts
-//! for each function. Members of communicators are not listed and ranks are those of the
-//! communicator, not of the job, so that only operations seen on all `n_ranks` processes are
-//! compared, and a log states no rank. A log is evidence and is not rewritten.
+//! for each function. Members of communicators are not listed, so that only operations seen on all
+//! `n_ranks` processes are compared. A log is evidence and is not rewritten.
 
 mod chunks;
 mod facts;

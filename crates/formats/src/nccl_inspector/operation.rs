@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::lines::Line;
-use crate::model::{Oddity, PS_PER_NS, Picoseconds, Reach};
+use crate::model::{PS_PER_NS, Picoseconds, Reach};
 
 /// A line as the plugin writes it; members that are not used here are ignored.
 #[derive(Deserialize)]
@@ -129,7 +129,7 @@ pub(super) enum Fault {
     AfterDump,
     Channels,
     Duration,
-    Oddity(Oddity),
+    Away,
 }
 
 impl<'a> Operation<'a> {
@@ -194,7 +194,7 @@ impl<'a> Operation<'a> {
     pub(super) fn within(self, reach: Option<Reach>) -> Result<Self, Fault> {
         let (start_ps, end_ps) = self.span_ps();
         match reach {
-            Some(reach) if !reach.holds(start_ps, end_ps) => Err(Fault::Oddity(Oddity::Away)),
+            Some(reach) if !reach.holds(start_ps, end_ps) => Err(Fault::Away),
             _ => Ok(self),
         }
     }
@@ -231,7 +231,7 @@ impl Fault {
             Self::Duration => {
                 "with a measured duration that contradicts the stamps (nccl#2369; NCCL_ALLGATHERV_ENABLE=0 avoids it)"
             }
-            Self::Oddity(_) => "days or decades away from all others",
+            Self::Away => "days or decades away from all others",
         }
     }
 }

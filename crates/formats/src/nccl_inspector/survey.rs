@@ -63,7 +63,7 @@ impl Survey {
                     communicators.insert(header.id.to_string(), stated);
                 }
             }
-            Ok(())
+            Ok(None)
         })?;
         let Some((host, pid)) = process else { return Err(ignored.refusal(path)) };
         Ok(Self { host, pid, reach: spread.reach(), communicators })
@@ -75,6 +75,15 @@ impl Survey {
         self.communicators.get(&*operation.header.id).is_some_and(|communicator| communicator.is_one)
     }
 
+    /// The rank in the job. A log does not state it; the rank in the process's only communicator
+    /// stands for it, and says nothing about the node. Of several communicators any may be a part of
+    /// the job in an order of its own.
+    pub(super) fn rank(&self) -> Option<u32> {
+        let mut all = self.communicators.values();
+        let only = all.next().filter(|only| only.is_one)?;
+        all.next().is_none().then_some(only.rank)
+    }
+
     /// Communicators of which the log has several ranks or sizes, for a note.
     pub(super) fn shared(&self) -> Option<String> {
         let shared = self.communicators.values().filter(|communicator| !communicator.is_one).count();
@@ -84,21 +93,25 @@ impl Survey {
     }
 }
 
-/// Passes each operation of a log and the byte at which its line begins to `take`; returns what was
-/// left out.
+/// Passes each operation of a log and the byte at which its line begins to `take`, which may find a
+/// fault in it; returns what was left out.
 ///
 /// # Errors
 /// Names the file and the byte; also returns errors of `take`.
 pub(super) fn for_each(
     path: &Path,
-    mut take: impl FnMut(Operation<'_>, u64) -> Result<(), Error>,
+    mut take: impl FnMut(Operation<'_>, u64) -> Result<Option<Fault>, Error>,
 ) -> Result<Ignored, Error> {
     let file = File::open(path).map_err(Error::io(path, "open"))?;
     let mut lines = Lines::open(file).map_err(Error::io(path, "read"))?;
     let mut ignored = Ignored::default();
     while let Some(line) = lines.next().map_err(Error::io(path, "read"))? {
         match Operation::read(&line) {
-            Ok(operation) => take(operation, line.offset)?,
+            Ok(operation) => {
+                if let Some(fault) = take(operation, line.offset)? {
+                    ignored.add(fault, line.number, None);
+                }
+            }
             Err(Refused::File(problem)) => {
                 return Err(Error::malformed(path, line.offset, format!("line {}: {problem}", line.number)));
             }
@@ -111,12 +124,6 @@ pub(super) fn for_each(
 impl Ignored {
     fn add(&mut self, fault: Fault, number: u64, problem: Option<String>) {
         self.0.entry(fault).or_insert((0, number, problem)).0 += 1;
-    }
-
-    /// Counts an operation whose line was readable.
-    pub(super) fn add_operation(&mut self, fault: Fault, offset: u64) {
-        let problem = Some(format!("at byte {offset}"));
-        self.0.entry(fault).or_insert((0, 0, problem)).0 += 1;
     }
 
     /// Number of lines for each reason.
@@ -157,8 +164,8 @@ impl Ignored {
 /// The lines of one fault, in words.
 fn reason((fault, (count, first, problem)): (&Fault, &(u64, u64, Option<String>))) -> String {
     let problem = problem.as_ref().map_or_else(String::new, |problem| format!(": {problem}"));
-    let first = if *first == 0 { "first".to_owned() } else { format!("first line {first}") };
-    format!("{count} {}, {first}{problem}", fault.text())
+    let place = if *count == 1 { "line" } else { "first line" };
+    format!("{count} {}, {place} {first}{problem}", fault.text())
 }
 
 /// Communicators of a process that are remembered.
