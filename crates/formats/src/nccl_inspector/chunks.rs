@@ -140,6 +140,6 @@ fn slice(
 /// Name of the process that holds the tracks.
 const PROCESS: &str = "NCCL Inspector";
 const CATEGORY: &str = "nccl";
-/// Tracks of a log: the plugin holds 64 channels of a communicator.
-const TRACKS_MAX: u32 = 1 << 20;
+/// Tracks of a log. The plugin holds 64 channels of a communicator.
+const TRACKS_MAX: u32 = 1 << 17;
 const TOO_FAR: &str = "an operation's time does not fit in 64 bits of nanoseconds";

@@ -147,6 +147,13 @@ impl<'a> Operation<'a> {
             Err(error) => return Err(unreadable(line, error.to_string())),
         };
         let Written { mut header, metadata, coll_perf, p2p_perf } = written;
+        let texts = [&header.id, &metadata.hostname, &metadata.inspector_output_format_version];
+        let of_perf = |perf: &Perf<'_>| perf.name.len().max(perf.timing_source.as_ref().map_or(0, |text| text.len()));
+        let longest = texts.into_iter().chain(&header.comm_name).map(|text| text.len()).max();
+        let longest = coll_perf.iter().chain(&p2p_perf).map(of_perf).chain(longest).max();
+        if longest.is_some_and(|bytes| bytes > TEXT_MAX) {
+            return Err(unreadable(line, format!("a text of more than {TEXT_MAX} bytes")));
+        }
         let version = &*metadata.inspector_output_format_version;
         if version.split('.').next() != Some(VERSION) {
             return Err(Refused::File(format!("format {version} of the NCCL Inspector is not supported")));
@@ -293,9 +300,14 @@ fn begin_us(launch_us: u64, first_us: u64, last_us: u64, measured_us: Option<u64
 
 fn unreadable(line: &Line<'_>, problem: String) -> Refused {
     let fault = if line.is_open { Fault::CutOff } else { Fault::Unreadable };
-    Refused::Line(fault, Some(problem))
+    // The decoder's messages quote the text that they are about.
+    Refused::Line(fault, Some(problem.chars().take(PROBLEM_MAX).collect()))
 }
 
+/// Longest text of a line, bytes: the plugin holds host names and names of communicators of 255.
+const TEXT_MAX: usize = 256;
+/// Characters of a problem that are shown.
+const PROBLEM_MAX: usize = 160;
 /// Format that is read; NCCL 2.28 to 2.30 write `v4.0`.
 const VERSION: &str = "v4";
 /// Durations by the device's own timer.

@@ -93,11 +93,11 @@ fn facts_are_those_of_the_host_and_of_each_function() {
         let facts = facts(&path);
         assert_eq!(facts.identity.hostname, Some(format!("gpu-0{rank}")));
         assert_eq!((facts.identity.rank, facts.is_read_from_clock), (Some(rank as u32), true));
-        assert_eq!((facts.events, facts.warnings.len(), facts.notes.len()), (14, 0, 0), "{:?}", facts.notes);
+        assert_eq!((facts.events, facts.warnings.len(), facts.notes.len()), (26, 0, 0), "{:?}", facts.notes);
         let parts = facts.collectives.events();
         let found: Vec<_> = parts.iter().map(|part| (part.label.name.as_str(), part.number)).collect();
-        assert_eq!(found.len(), 4);
-        for expected in [("AllReduce", 0), ("AllReduce", 1), ("AllReduce", 2), ("AllGather", 0)] {
+        assert_eq!(found.len(), 8);
+        for expected in [("AllReduce", 0), ("AllReduce", 1), ("AllReduce", 6), ("AllGather", 0)] {
             assert!(found.contains(&expected), "{found:?}");
         }
         let Instance::Sequence { group } = &parts[0].label.instance else { panic!("{:?}", parts[0]) };
@@ -135,14 +135,14 @@ fn offsets_are_subtracted_and_decide_the_verdict() {
     assert!(check(&raw).result.violations() > 0);
     let calibrated = folder.calibrated(folder.logs(), OFFSETS_US);
     let verdict = check(&calibrated);
-    assert_eq!((verdict.outcome(), verdict.result.edges), (Outcome::Holds, 4 * 4), "{}", verdict.text());
+    assert_eq!((verdict.outcome(), verdict.result.edges), (Outcome::Holds, 8 * 4), "{}", verdict.text());
     let reversed = folder.calibrated(folder.logs(), OFFSETS_US.map(|offset| -offset));
     assert!(check(&reversed).result.violations() > 0, "the sign counts");
 
     let output = folder.0.path().join("all.pftrace");
     merge(&calibrated, &output, MergeSettings::default()).expect("merged");
     let span = Perfetto.read_facts(&output, &FactOptions::default()).expect("a trace").span;
-    assert_eq!(span.map(|(first, last)| (us(first), us(last))), Some((20, 200_099)));
+    assert_eq!(span.map(|(first, last)| (us(first), us(last))), Some((20, 400_099)));
     let refused = align(&calibrated, &folder.0.path().join("aligned"), AlignSettings::default())
         .and_then(|mut aligning| aligning.try_for_each(|aligned| aligned.map(drop)));
     let said = refused.expect_err("refused").to_string();
@@ -154,7 +154,7 @@ fn operations_and_channels_have_tracks() {
     let folder = Folder::new();
     let path = folder.write("log", LOGS[1]);
     let (read, stats) = chunk(&path, &mut |time| time - 5_000_000_000);
-    assert_eq!((stats.events, stats.untimed, stats.left_out), (14, 0, 0));
+    assert_eq!((stats.events, stats.untimed, stats.left_out), (26, 0, 0));
     let tracks: Vec<_> = read.tracks.iter().map(|track| (track.name.as_str(), track.parent.map(|of| of.0))).collect();
     let communicator = "0x7f8c496ae9f661, rank 1 of 4";
     let expected = [("NCCL Inspector", None), (communicator, Some(0)), ("channel 0", Some(1)), ("channel 1", Some(1))];
@@ -216,8 +216,10 @@ fn lines_whose_stamps_contradict_each_other_are_left_out_with_their_number() {
     check(&changed(&[("coll_perf", "proxy_perf")]), "neither coll_perf nor p2p_perf");
     check(&changed(&[("event_trace_ts", "trace")]), "NCCL_INSPECTOR_DUMP_VERBOSE=1");
     check(b"{\"header\": \"\xff\"}\n", "not as the plugin writes them");
-    check(&[b'['; 500_000], "not as the plugin writes them");
+    check(&[&[b'['; 500_000][..], b"\n"].concat(), "not as the plugin writes them");
     check(b"{}\n", "missing field");
+    let name = format!("\"coll\":\"{}\"", "a".repeat(1000));
+    check(&changed(&[("\"coll\":\"AllReduce\"", &name)]), "a text of more than 256 bytes");
     let whole = changed(&[]);
     check(&whole[..whole.len() / 2], "cut off");
     let long = [&b"{\"header\":\""[..], &vec![b'a'; 3 << 20], b"\"}\n"].concat();
@@ -230,11 +232,11 @@ fn a_line_of_another_year_is_left_out() {
     let away = line(0, 1, &[("17672256", "17352256")]);
     let path = folder.write("log", [LOGS[0], &away, "\n"].concat());
     let facts = facts(&path);
-    assert_eq!((facts.events, facts.collectives.len()), (14, 4));
-    assert_eq!(facts.warnings, ["ignored 1 line (1 days or decades away from all others, line 6)"]);
+    assert_eq!((facts.events, facts.collectives.len()), (26, 8));
+    assert_eq!(facts.warnings, ["ignored 1 line (1 days or decades away from all others, line 10)"]);
     let options = ChunkOptions { reach: facts.reach, ..ChunkOptions::default() };
     let stats = NcclInspector.read_chunks(&path, &options, &mut |time| time, &mut |_| Ok(())).expect("readable");
-    assert_eq!((stats.events, stats.left_out), (14, 1));
+    assert_eq!((stats.events, stats.left_out), (26, 1));
 }
 
 /// What the host noticed is late; the duration corrects it unless the host was not looking at all.
@@ -306,5 +308,5 @@ fn a_log_is_recognised_by_its_first_bytes() {
     std::io::Write::write_all(&mut packer, LOGS[0].as_bytes()).expect("packed");
     let packed = packer.finish().expect("packed");
     assert_eq!(format("a.log.gz", &packed), Some("nccl_inspector"));
-    assert_eq!(facts(&folder.write("a.log.gz", &packed)).events, 14);
+    assert_eq!(facts(&folder.write("a.log.gz", &packed)).events, 26);
 }

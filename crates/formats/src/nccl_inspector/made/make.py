@@ -61,14 +61,15 @@ def main():
     for rank, offset in enumerate(OFFSETS):
         lines = []
         # NCCL numbers each function of a communicator from 0, so that the numbers repeat.
-        for step, function in enumerate(["AllReduce", "AllGather", "AllReduce", "AllReduce"]):
-            sequence = [0, 0, 1, 2][step]
+        functions = ["AllReduce", "AllGather"] + ["AllReduce"] * 6
+        for step, function in enumerate(functions):
+            sequence = functions[:step].count(function)
             launch = NOW + step * 50_000 + offset + rank * 10 + (LATE if rank == 2 else 0)
             begin = launch + 20
             end = NOW + step * 50_000 + offset + 20 + LATE + 20 + TRANSFER + rank
             channels = [(begin, end), (begin + 1, end - 2)]
             lines.append(event("coll", rank, sequence, function, launch, launch + 3, channels, end + 500))
-        start = NOW + 200_000 + offset
+        start = NOW + 400_000 + offset
         lines.append(event("p2p", rank, 1, "Send", start, start + 2, [(start + 9, start + 99)], start + 600))
         with open(os.path.join(folder, f"gpu-0{rank}-pid{1000 + rank}.log"), "w") as file:
             for line in lines:
