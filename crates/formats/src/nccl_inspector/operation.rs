@@ -144,7 +144,7 @@ impl<'a> Operation<'a> {
         let written: Written<'_> = match serde_json::from_slice(line.text) {
             Ok(written) => written,
             Err(error) if error.is_eof() => return Err(Refused::Line(Fault::CutOff, None)),
-            Err(error) => return Err(unreadable(line, error.to_string())),
+            Err(error) => return Err(unreadable(line, &error.to_string())),
         };
         let Written { mut header, metadata, coll_perf, p2p_perf } = written;
         let texts = [&header.id, &metadata.hostname, &metadata.inspector_output_format_version];
@@ -152,7 +152,7 @@ impl<'a> Operation<'a> {
         let longest = texts.into_iter().chain(&header.comm_name).map(|text| text.len()).max();
         let longest = coll_perf.iter().chain(&p2p_perf).map(of_perf).chain(longest).max();
         if longest.is_some_and(|bytes| bytes > TEXT_MAX) {
-            return Err(unreadable(line, format!("a text of more than {TEXT_MAX} bytes")));
+            return Err(unreadable(line, &format!("a text of more than {TEXT_MAX} bytes")));
         }
         let version = &*metadata.inspector_output_format_version;
         if version.split('.').next() != Some(VERSION) {
@@ -161,11 +161,11 @@ impl<'a> Operation<'a> {
         let (perf, is_p2p) = match (coll_perf, p2p_perf) {
             (Some(perf), None) => (perf, false),
             (None, Some(perf)) => (perf, true),
-            _ => return Err(unreadable(line, "neither coll_perf nor p2p_perf alone".to_owned())),
+            _ => return Err(unreadable(line, "neither coll_perf nor p2p_perf alone")),
         };
         if header.rank >= header.n_ranks {
             let (rank, ranks) = (header.rank, header.n_ranks);
-            return Err(unreadable(line, format!("rank {rank} of a communicator of {ranks}")));
+            return Err(unreadable(line, &format!("rank {rank} of a communicator of {ranks}")));
         }
         header.comm_name = header.comm_name.filter(|name| !name.is_empty() && name != "unknown");
         let fault = |fault| Refused::Line(fault, None);
@@ -298,7 +298,7 @@ fn begin_us(launch_us: u64, first_us: u64, last_us: u64, measured_us: Option<u64
     }
 }
 
-fn unreadable(line: &Line<'_>, problem: String) -> Refused {
+fn unreadable(line: &Line<'_>, problem: &str) -> Refused {
     let fault = if line.is_open { Fault::CutOff } else { Fault::Unreadable };
     // The decoder's messages quote the text that they are about.
     Refused::Line(fault, Some(problem.chars().take(PROBLEM_MAX).collect()))
