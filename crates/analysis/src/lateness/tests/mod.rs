@@ -5,7 +5,6 @@ mod filtered;
 mod generated;
 mod gpu;
 mod incomplete;
-mod inspector;
 mod real;
 mod reports;
 mod spans;
