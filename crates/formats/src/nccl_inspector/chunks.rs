@@ -40,7 +40,7 @@ pub(super) fn read_chunks(
         let mut mapped =
             |time_us: u64| nearest_ns(map(ps(time_us))).ok_or_else(|| Error::malformed(path, offset, TOO_FAR));
         let track = tracks.of(&mut chunk, &operation, None);
-        let times = (mapped(operation.begin_us)?, mapped(operation.end_us)?);
+        let times = (mapped(operation.launch_us)?, mapped(operation.end_us)?);
         put(&mut chunk, track, &operation, times, options);
         for channel in &operation.channels {
             let track = tracks.of(&mut chunk, &operation, Some(channel.channel_id));
@@ -96,7 +96,7 @@ fn put(chunk: &mut Chunk, track: TrackId, operation: &Operation<'_>, times: (i64
     let integer = |value: u64| i64::try_from(value).map_or(Value::Unsigned(value), Value::Integer);
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite()).map(Value::Float);
     let kind = if operation.is_p2p { "p2p" } else { "coll" };
-    let queued_us = operation.begin_us - operation.launch_us;
+    let queued_us = operation.noticed_us - operation.launch_us;
     let id = Value::Text(strings.intern(&operation.header.id));
     let source = (!operation.timing_source.is_empty()).then(|| Value::Text(strings.intern(&operation.timing_source)));
     for (name, value) in [

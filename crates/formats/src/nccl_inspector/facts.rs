@@ -7,9 +7,8 @@ use std::path::Path;
 use super::operation::Operation;
 use super::survey::{Survey, for_each};
 use crate::model::parts::CollectiveParts;
-use crate::model::{CollectiveEvent, Identity, TraceFacts, nearest_ns};
+use crate::model::{CollectiveEvent, Identity, TraceFacts};
 use crate::stated::{Groups, Stated};
-use crate::words::counted;
 use crate::{Error, FactOptions};
 
 /// Reads the facts of a log.
@@ -26,7 +25,6 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
         ..TraceFacts::default()
     };
     let mut groups = Groups::default();
-    let mut launched = 0_u64;
     let ignored = for_each(path, |operation, _| {
         let operation = match operation.within(facts.reach) {
             Ok(operation) => operation,
@@ -40,10 +38,6 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
             return Ok(None);
         }
         let Some(part) = part(&operation, &mut groups) else { return Ok(None) };
-        launched += u64::from(operation.begin_us == operation.launch_us);
-        if let (Some(begin_ns), true) = (nearest_ns(start_ps), facts.launches.len() < LAUNCHES_MAX) {
-            facts.launches.insert(begin_ns, operation.launch_us as i64 * 1000);
-        }
         facts.collectives.push(part);
         Ok(None)
     })?;
@@ -55,14 +49,14 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     if facts.identity.rank.is_none() {
         facts.notes.push(NO_RANK.to_owned());
     }
-    if launched > 0 {
-        let of = counted(facts.collectives.len(), "collective");
-        facts.notes.push(format!("{launched} of {of} begin at the launch: their start was noticed too late"));
+    if !facts.collectives.is_empty() {
+        facts.notes.push(LAUNCHED.to_owned());
     }
     Ok(facts)
 }
 
-/// Returns the process's part in a collective, from its start on the device to its end. NCCL counts
+/// Returns the process's part in a collective, from its launch, which is exact, to its noticed end.
+/// No stamp bounds how late the start on the device was noticed. NCCL counts
 /// each function of a communicator on its own, so the function belongs to the group's name.
 fn part(operation: &Operation<'_>, groups: &mut Groups) -> Option<CollectiveEvent> {
     if operation.is_p2p || !COMPARED.contains(&&*operation.name) {
@@ -85,5 +79,5 @@ fn part(operation: &Operation<'_>, groups: &mut Groups) -> Option<CollectiveEven
 /// roots, and some ranks may contribute nothing.
 const COMPARED: [&str; 5] = ["AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"];
 const NO_RANK: &str = "it states the process's ranks in its communicators, but not in the job; its number is that of its place in the list";
-/// Launches that are kept.
-const LAUNCHES_MAX: usize = 1 << 20;
+const LAUNCHED: &str =
+    "its collectives begin when the host launched them, which may be long before its device began them";

@@ -102,8 +102,8 @@ pub(super) struct Operation<'a> {
     pub(super) busbw_gbs: Option<f64>,
     /// When the host had launched it.
     pub(super) launch_us: u64,
-    /// When it began on the device ([`begin_us`]).
-    pub(super) begin_us: u64,
+    /// When the host noticed the start of its first channel: not before it, by an unknown time.
+    pub(super) noticed_us: u64,
     /// When the host noticed the end of its last channel.
     pub(super) end_us: u64,
     pub(super) channels: Vec<Channel>,
@@ -172,7 +172,7 @@ impl<'a> Operation<'a> {
         let Some(stamps) = perf.event_trace_ts else { return Err(fault(Fault::NotVerbose)) };
         let timing_source = perf.timing_source.unwrap_or_default();
         let measured_us = (timing_source == KERNEL_GPU).then_some(perf.exec_time_us);
-        let (begin_us, end_us) =
+        let (noticed_us, end_us) =
             times(&stamps, perf.exec_time_us, measured_us, metadata.dump_timestamp_us).map_err(fault)?;
         Ok(Self {
             header,
@@ -188,7 +188,7 @@ impl<'a> Operation<'a> {
             algobw_gbs: perf.algobw_gbs,
             busbw_gbs: perf.busbw_gbs,
             launch_us: stamps.start,
-            begin_us,
+            noticed_us,
             end_us,
             channels: stamps.kernel_events,
         })
@@ -206,9 +206,9 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Start and end on the device.
+    /// Launch, and end as the host noticed it.
     pub(super) fn span_ps(&self) -> (Picoseconds, Picoseconds) {
-        (ps(self.begin_us), ps(self.end_us))
+        (ps(self.launch_us), ps(self.end_us))
     }
 
     /// Events that it is shown as: itself and its channels.
@@ -248,7 +248,7 @@ pub(super) fn ps(time_us: u64) -> Picoseconds {
     Picoseconds::from(time_us) * 1000 * PS_PER_NS
 }
 
-/// Takes start and end from stamps that agree with each other: each stamp is no earlier than the
+/// Takes the noticed start and end from stamps that agree with each other: each stamp is no earlier than the
 /// call before it, none is later than the dump, and a duration fits between them.
 ///
 /// NCCL creates a channel's event with the operation's, so no channel starts before `coll_start_ts`.
@@ -280,22 +280,7 @@ fn times(stamps: &Stamps, exec_us: u64, measured_us: Option<u64>, dump_us: u64) 
     if !is_near || measured_us.is_some_and(|measured| measured > last_us - start + LAUNCH_US) {
         return Err(Fault::Duration);
     }
-    Ok((begin_us(*start, first_us, last_us, measured_us), last_us))
-}
-
-/// When the first channel began on the device.
-///
-/// What the host noticed is late, never early, and the device's duration corrects it: the longest
-/// channel began no later than its duration before the noticed end. If less than half of the
-/// duration was noticed, the proxy thread was not looking, and this time too may be late: by as
-/// much as it took the thread to wake up after the launch, which is the better time then.
-fn begin_us(launch_us: u64, first_us: u64, last_us: u64, measured_us: Option<u64>) -> u64 {
-    match measured_us {
-        Some(measured) if measured / 2 <= last_us - first_us => {
-            first_us.min(last_us.saturating_sub(measured)).max(launch_us)
-        }
-        _ => launch_us,
-    }
+    Ok((first_us, last_us))
 }
 
 fn unreadable(line: &Line<'_>, problem: &str) -> Refused {
