@@ -21,8 +21,8 @@ def main():
     for name, schema in [("report", 2026), ("old", 2021), ("aligned", 2021), ("hostile", 2021)]:
         made.make(corpus / name, 0, 1, steps, schema, page=512)
     with sqlite3.connect(corpus / "aligned") as out:
-        out.execute("CREATE TABLE PROBE_SYNC_METADATA (name TEXT NOT NULL, value TEXT)")
-        out.execute("INSERT INTO PROBE_SYNC_METADATA VALUES ('probe_sync_timeline', 'x')")
+        out.execute("CREATE TABLE probe_sync_metadata (name TEXT NOT NULL, value TEXT)")
+        out.execute("INSERT INTO probe_sync_metadata VALUES ('probe_sync_timeline', 'x')")
     with sqlite3.connect(corpus / "hostile") as out:
         out.executescript("CREATE TABLE mine (start INTEGER, b); CREATE TRIGGER t AFTER INSERT ON mine BEGIN SELECT 1; END;")
 

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use probe_sync_alignment::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_formats::model::{MarkStamp, MarkToken, MergeFacts, Picoseconds, TraceFacts};
 use probe_sync_formats::{
-    ChunkOptions, CpuClock, FactOptions, FlightRecorder, Kineto, MapFunction, MergeInput, MergeOptions, Nsys, Perfetto,
-    RewriteOptions, RewriteStats, Rocpd, TraceFormat, WantedArgs, XSpace, detect,
+    ChunkOptions, CpuClock, FactOptions, FlightRecorder, Kineto, MapFunction, MergeInput, MergeOptions, NcclInspector,
+    Nsys, Perfetto, RewriteOptions, RewriteStats, Rocpd, TraceFormat, WantedArgs, XSpace, detect,
 };
 use probe_sync_time::Duration;
 use regex::Regex;
@@ -244,18 +244,19 @@ pub fn trace_format(data: &[u8]) {
         let Ok(format) = detect(&input) else { return };
         let Ok(facts) = format.read_facts(&input, &options()) else { return };
         check_facts(&facts);
-        let flight_recorder: &dyn TraceFormat = &FlightRecorder;
-        if format == flight_recorder {
-            dump(&input, &facts);
+        let records: [&dyn TraceFormat; 2] = [&FlightRecorder, &NcclInspector];
+        if records.contains(&format) {
+            record(format, &input, &facts);
         }
     });
 }
 
-/// A dump of the Flight Recorder: every event of the facts is shown, and nothing else.
-fn dump(input: &Path, facts: &TraceFacts) {
+/// A dump of the Flight Recorder or a log of the NCCL Inspector: every event of the facts is shown,
+/// and nothing else.
+fn record(format: &dyn TraceFormat, input: &Path, facts: &TraceFacts) {
     let options = ChunkOptions { args: WantedArgs::All, reach: facts.reach, ..ChunkOptions::default() };
     let (mut events, mut tracks) = (0, 0);
-    let read = FlightRecorder.read_chunks(input, &options, &mut |time| time, &mut |chunk| {
+    let read = format.read_chunks(input, &options, &mut |time| time, &mut |chunk| {
         chunk.check(tracks)?;
         events += chunk.events() as u64;
         tracks += chunk.tracks.len();

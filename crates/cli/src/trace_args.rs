@@ -18,8 +18,8 @@ use crate::output::Usage;
 pub struct TraceArgs {
     /// Traces, one per node or process, or folders of traces: XSpace (*.xplane.pb), PyTorch Kineto
     /// JSON (plain or gzip), rocprofv3 databases (*_results.db), exports of Nsight Systems (*.sqlite);
-    /// Flight Recorder dumps, in a folder of their own or by name, except for `align`; for `merge`
-    /// into a .tar also Perfetto traces (*.pftrace)
+    /// except for `align` Flight Recorder dumps, in a folder of their own or by name, and logs of the
+    /// NCCL Inspector, by name; for `merge` into a .tar also Perfetto traces (*.pftrace)
     #[arg(value_name = "TRACE", group = "given")]
     files: Vec<PathBuf>,
     /// Same as TRACE; positional files are read first

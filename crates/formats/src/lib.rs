@@ -29,6 +29,7 @@ mod marker;
 pub mod model;
 #[cfg(feature = "rocpd")]
 mod nccl;
+mod nccl_inspector;
 #[cfg(feature = "rocpd")]
 mod nsys;
 pub mod perfetto;
@@ -60,6 +61,7 @@ pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};
 pub use kineto::Kineto;
 pub use kineto::quarter_before_ns;
+pub use nccl_inspector::NcclInspector;
 #[cfg(feature = "rocpd")]
 pub use nsys::Nsys;
 pub use perfetto::Perfetto;
@@ -71,8 +73,8 @@ pub use xspace::XSpace;
 pub use xspace::fields as xspace_fields;
 
 /// Detects the format of a file: by its name if a format recognises it and accepts its contents,
-/// otherwise by its first bytes, decompressed if they are gzip. Flight Recorder dumps may be named
-/// like Kineto traces, so only the first bytes distinguish these.
+/// otherwise by its first bytes, decompressed if they are gzip. Flight Recorder dumps and NCCL
+/// Inspector logs may be named like Kineto traces, so only the first bytes distinguish these.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or matches no format.
@@ -82,11 +84,12 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
     if let Some(format) = known(Evidence::Name(&name)) {
         let kineto: &dyn TraceFormat = &Kineto;
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let is_dump = format == kineto
-            && is_file
-            && head(path, &mut file).is_ok_and(|head| FlightRecorder.detect(Evidence::Head(&head)));
-        if is_dump {
-            return Ok(&FlightRecorder);
+        let begins = (format == kineto && is_file).then(|| head(path, &mut file).ok()).flatten();
+        let others: [&dyn TraceFormat; 2] = [&FlightRecorder, &NcclInspector];
+        let is_other =
+            |other: &&dyn TraceFormat| begins.as_ref().is_some_and(|head| other.detect(Evidence::Head(head)));
+        if let Some(other) = others.into_iter().find(is_other) {
+            return Ok(other);
         }
         let of_other = is_file && !format.accepts(path);
         return Ok(if of_other { known(Evidence::Head(&head(path, &mut file)?)).unwrap_or(format) } else { format });
@@ -172,20 +175,21 @@ fn plain_name(path: &Path) -> String {
     name.trim_end_matches(".gz").to_owned()
 }
 
-/// All formats, in the order in which they are tried: a dump may be JSON, as Kineto's traces are,
+/// All formats, in the order in which they are tried: dumps and logs are JSON, as Kineto's traces are,
 /// and a text file may begin with a line feed, which is also the tag of the first field of an
 /// XSpace and of the packets of a Perfetto trace.
 #[cfg(feature = "rocpd")]
-pub const FORMATS: [&dyn TraceFormat; 6] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace, &Nsys, &Rocpd];
+pub const FORMATS: [&dyn TraceFormat; 7] =
+    [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace, &Nsys, &Rocpd];
 /// All formats of a build without databases, in the order in which they are tried.
 #[cfg(not(feature = "rocpd"))]
-pub const FORMATS: [&dyn TraceFormat; 4] = [&FlightRecorder, &Kineto, &Perfetto, &XSpace];
+pub const FORMATS: [&dyn TraceFormat; 5] = [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace];
 
 const HEAD_BYTES: usize = 4096;
 #[cfg(feature = "rocpd")]
-const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto), a Flight Recorder dump or a SQLite database";
+const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto), a Flight Recorder dump, a log of the NCCL Inspector or a SQLite database";
 #[cfg(not(feature = "rocpd"))]
-const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto) or a Flight Recorder dump; reading databases needs a build with the feature rocpd";
+const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto), a Flight Recorder dump or a log of the NCCL Inspector; reading databases needs a build with the feature rocpd";
 
 #[cfg(test)]
 mod tests {

@@ -322,7 +322,7 @@ const LONG_NS: i64 = 100_000_000_000_000_000;
 /// Times of each table by which Unix times are recognised.
 const TIMES_LOOKED_AT: usize = 1000;
 /// The table with what an alignment states about a file.
-pub(super) const OWN: &str = "PROBE_SYNC_METADATA";
+pub(super) const OWN: &str = "probe_sync_metadata";
 /// Prefix of tables whose columns are fields of NVTX payloads.
 const PAYLOADS: &str = "DYNAMIC_NVTXPAYLOAD_";
 /// Prefixes of the published tables with times, 2021 to 2026.

@@ -5,6 +5,7 @@ mod filtered;
 mod generated;
 mod gpu;
 mod incomplete;
+mod inspector;
 mod real;
 mod reports;
 mod spans;
