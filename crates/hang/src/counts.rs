@@ -1,4 +1,4 @@
-//! How far each rank has come in each group, where nobody recorded the operations themselves: the
+//! How far each rank is in each group, for jobs whose operations were not recorded: the
 //! arrivals of a run's session (`arrivals.json`), and the status of NCCL's RAS subsystem as JSON
 //! (`ncclras -f json`, NCCL 2.28 and later).
 //!
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Deserialize;
 
-use crate::dump::{DumpError, malformed_json};
+use crate::dump::{DumpError, read_json};
 use crate::job::{Job, Kind, Operation, Progress, Rank};
 
 /// Counts of the operations that ranks have begun, by group.
@@ -64,11 +64,7 @@ impl Counts {
         if bytes.len() > Self::MAX_BYTES {
             return Err(DumpError::TooLarge { bytes: bytes.len(), most: Self::MAX_BYTES });
         }
-        let document: Document = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => DumpError::NotADump(error.to_string()),
-            _ => malformed_json(bytes, &error),
-        })?;
-        match document {
+        match read_json(bytes)? {
             Document { communicators: Some(communicators), .. } => ras(&communicators),
             Document { schema: Some(1), ranks: Some(ranks), groups: Some(groups), advancing, .. } => {
                 Ok(Self { advancing, ..arrivals(ranks, groups) })

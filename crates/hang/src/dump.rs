@@ -213,10 +213,7 @@ impl Dump {
             return Err(DumpError::TooLarge { bytes: bytes.len(), most: MAX_BYTES });
         }
         let dump = match first {
-            b'{' => serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-                serde_json::error::Category::Data => DumpError::NotADump(error.to_string()),
-                _ => malformed_json(bytes, &error),
-            })?,
+            b'{' => read_json(bytes)?,
             // A pickle of protocol 2 or later, or a dictionary of an earlier one.
             0x80 | b'(' => {
                 let pickle = Pickle::read(bytes)
@@ -249,7 +246,7 @@ impl Dump {
                 group,
                 description,
                 members: if group.is_empty() { &[] } else { self.members(group) },
-                sequence: if entry.is_p2p { entry.p2p_seq_id } else { entry.collective_seq_id },
+                sequence: entry.sequence(),
                 is_p2p: entry.is_p2p,
                 created_ns: entry.time_created_ns.filter(|time| *time > 0),
                 discovered_started_ns: entry.time_discovered_started_ns.time(),
@@ -306,6 +303,16 @@ impl Entry {
         self.profiling_name.split_once(':').map_or(self.profiling_name.as_str(), |(_, name)| name)
     }
 
+    /// Returns its number among the collectives of the group, or among the messages if it is one.
+    pub fn sequence(&self) -> u64 {
+        if self.is_p2p { self.p2p_seq_id } else { self.collective_seq_id }
+    }
+
+    /// Returns true if the dump shows that the operation succeeded; gloo's do not tell.
+    pub fn has_succeeded(&self) -> bool {
+        self.state.as_deref() == Some("completed") || self.time_discovered_completed_ns.time().is_some()
+    }
+
     /// Returns true if the process has seen the operation finish.
     pub fn is_finished(&self) -> bool {
         self.retired || self.state.as_deref() == Some("completed")
@@ -314,7 +321,7 @@ impl Entry {
 
 impl Number {
     /// Returns a time, which writers state as 0 if they do not know it.
-    pub fn time(self) -> Option<i64> {
+    fn time(self) -> Option<i64> {
         if let Self::Whole(time) = self { Some(time).filter(|time| *time > 0) } else { None }
     }
 
@@ -531,8 +538,15 @@ pub fn rank_in_name(name: &str) -> Option<u32> {
     stem[stem.len() - digits..].parse().ok()
 }
 
-/// Says where JSON is malformed in bytes, as for pickles.
-pub(crate) fn malformed_json(bytes: &[u8], error: &serde_json::Error) -> DumpError {
+/// Reads JSON; says where it is malformed in bytes, as for pickles.
+pub(crate) fn read_json<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, DumpError> {
+    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => DumpError::NotADump(error.to_string()),
+        _ => malformed_json(bytes, &error),
+    })
+}
+
+fn malformed_json(bytes: &[u8], error: &serde_json::Error) -> DumpError {
     let before = bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1));
     let position = before.map(<[u8]>::len).sum::<usize>() + error.column();
     let text = error.to_string();

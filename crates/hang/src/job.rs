@@ -212,11 +212,17 @@ impl Job {
                 progress.completed = progress.completed.max(Some(sequence));
             }
         }
+        if completed {
+            (rank.has_finished, rank.ended_last) = (true, None);
+            if entry.has_succeeded() || entry.is_p2p || !rank.pending.is_empty() {
+                return;
+            }
+        }
         // The pair is in the kind; the rest of a message's name is its direction.
-        let name = if entry.is_p2p { name.split(' ').next().unwrap_or(name) } else { name };
+        let name = name.split(' ').next().filter(|_| entry.is_p2p);
         let operation = Operation {
             group,
-            name: self.names.number(name),
+            name: name.map_or(interned, |name| self.names.number(name)),
             kind,
             element: self
                 .names
@@ -226,10 +232,7 @@ impl Job {
             started: entry.state.as_deref() == Some("started"),
         };
         if completed {
-            rank.has_finished = true;
-            let has_succeeded =
-                entry.state.as_deref() == Some("completed") || entry.time_discovered_completed_ns.time().is_some();
-            rank.ended_last = (!has_succeeded && !entry.is_p2p && rank.pending.is_empty()).then_some(operation);
+            rank.ended_last = Some(operation);
         } else {
             rank.ended_last = None;
             rank.pending.push(operation);
@@ -238,11 +241,10 @@ impl Job {
 
     /// Takes who sends to whom from the operation's name, such as `send 0->3` or `recv 3<-0`.
     fn kind(&self, own: u32, group: u32, name: &str, entry: &Entry) -> Kind {
-        let sequence = entry.collective_seq_id;
+        let sequence = entry.sequence();
         if !entry.is_p2p {
             return Kind::Collective { sequence };
         }
-        let sequence = entry.p2p_seq_id;
         let members = &self.groups[group as usize].members;
         let global = |text: &str| {
             let number: u32 = text.trim().parse().ok()?;

@@ -16,7 +16,7 @@ impl Job {
     /// Finds the ranks that stopped the job.
     pub fn judge(&self, clocks: &Clocks) -> Verdict {
         let judge = Judge { job: self, clocks, waits: Waits::new(self), missing: self.missing() };
-        // What ranks wrote at different moments of a job that goes on says nothing.
+        // Dumps that were written at different moments of a running job prove nothing.
         let mut causes = if self.advancing.is_empty() { judge.causes() } else { Vec::new() };
         // Messages and operations with a root are not counted, and a rank may wait in one.
         for cause in causes.iter_mut().filter(|cause| self.is_counted && cause.certainty == Certainty::Certain) {

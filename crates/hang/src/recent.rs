@@ -21,7 +21,7 @@ impl Recent {
     /// Adds an operation with its interned name.
     pub fn push(&mut self, entry: &Entry, name: u32, group: u32, is_finished: bool) {
         let Some(at_ns) = entry.time_created_ns else { return };
-        let sequence = if entry.is_p2p { entry.p2p_seq_id } else { entry.collective_seq_id };
+        let sequence = entry.sequence();
         if self.0.len() == OPERATIONS {
             self.0.pop_front();
         }
