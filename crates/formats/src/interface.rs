@@ -77,21 +77,36 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     /// the file; a pass that has to be repeated calls it again.
     ///
     /// # Errors
-    /// Names the file and the byte offset.
+    /// Names the file and the byte offset; [`Self::refusal`] if the format is only read.
     fn rewrite(
         &self,
         input: &Path,
-        output: &Path,
-        options: &RewriteOptions<'_>,
-        map: &mut MapFunction<'_>,
-    ) -> Result<RewriteStats, Error>;
+        _output: &Path,
+        _options: &RewriteOptions<'_>,
+        _map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        Err(self.refusal(input))
+    }
 
     /// Writes all inputs into one file, each through its own map, and makes names and numbers
     /// unique.
     ///
     /// # Errors
-    /// Names the file and the byte offset.
-    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error>;
+    /// Names the file and the byte offset; [`Self::refusal`] if the format is only read.
+    fn merge(
+        &self,
+        inputs: &mut [MergeInput<'_>],
+        output: &Path,
+        _options: &MergeOptions,
+    ) -> Result<MergeStats, Error> {
+        Err(self.refusal(inputs.first().map_or(output, |input| &input.path)))
+    }
+
+    /// Returns why a file of a format that is only read is not written, and what to do instead.
+    fn refusal(&self, path: &Path) -> Error {
+        let problem = format!("{}: probe_sync does not write the format {}", path.display(), self.name());
+        Error::Request { problem }
+    }
 
     /// Passes a file's events to `sink` as chunks, with every time mapped by `map`, in the order of
     /// the file. Tracks are numbered from 0 over the chunks of the file; a later chunk may declare

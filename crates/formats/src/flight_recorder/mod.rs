@@ -18,10 +18,7 @@ mod source;
 
 use std::path::Path;
 
-use super::{
-    BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,
-    MergeStats, RewriteOptions, RewriteStats, TraceFormat,
-};
+use super::{BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, TraceFormat};
 use crate::Error;
 use crate::model::TraceFacts;
 
@@ -62,18 +59,14 @@ impl TraceFormat for FlightRecorder {
         facts::read_facts(path, options)
     }
 
-    fn rewrite(
-        &self,
-        input: &Path,
-        _: &Path,
-        _: &RewriteOptions<'_>,
-        _: &mut MapFunction<'_>,
-    ) -> Result<RewriteStats, Error> {
-        Err(refusal(input))
-    }
-
-    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, _: &MergeOptions) -> Result<MergeStats, Error> {
-        Err(refusal(inputs.first().map_or(output, |input| &input.path)))
+    fn refusal(&self, path: &Path) -> Error {
+        Error::Request {
+            problem: format!(
+                "{}: a Flight Recorder dump records what a process knew, and its times are not rewritten; merge it into a .pftrace or \
+                .json file, whose times are on the wanted clock",
+                path.display()
+            ),
+        }
     }
 
     fn read_chunks(
@@ -104,17 +97,6 @@ fn begins_dump(head: &[u8]) -> bool {
             first.is_some_and(|first| KEYS.iter().any(|key| key.as_bytes() == first))
                 && !OTHERS.iter().any(|key| holds(key.as_bytes()))
         }
-    }
-}
-
-/// Says why a dump is not rewritten, and what can be done.
-fn refusal(path: &Path) -> Error {
-    Error::Request {
-        problem: format!(
-            "{}: a Flight Recorder dump records what a process knew, and its times are not rewritten; merge it into a .pftrace or \
-            .json file, whose times are on the wanted clock",
-            path.display()
-        ),
     }
 }
 

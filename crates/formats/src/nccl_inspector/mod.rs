@@ -19,10 +19,7 @@ mod survey;
 
 use std::path::Path;
 
-use super::{
-    BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,
-    MergeStats, RewriteOptions, RewriteStats, TraceFormat,
-};
+use super::{BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, TraceFormat};
 use crate::Error;
 use crate::model::TraceFacts;
 
@@ -63,18 +60,14 @@ impl TraceFormat for NcclInspector {
         facts::read_facts(path, options)
     }
 
-    fn rewrite(
-        &self,
-        input: &Path,
-        _: &Path,
-        _: &RewriteOptions<'_>,
-        _: &mut MapFunction<'_>,
-    ) -> Result<RewriteStats, Error> {
-        Err(refusal(input))
-    }
-
-    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, _: &MergeOptions) -> Result<MergeStats, Error> {
-        Err(refusal(inputs.first().map_or(output, |input| &input.path)))
+    fn refusal(&self, path: &Path) -> Error {
+        Error::Request {
+            problem: format!(
+                "{}: a log of the NCCL Inspector is evidence, and its times are not rewritten; merge it into a .pftrace or .json \
+                file, whose times are on the wanted clock",
+                path.display()
+            ),
+        }
     }
 
     fn read_chunks(
@@ -95,17 +88,6 @@ fn begins_log(head: &[u8]) -> bool {
     let inside = text.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
     let holds = |key: &&str| memchr::memmem::find(head, key.as_bytes()).is_some();
     inside.is_some_and(|text| text.starts_with(b"\"header\"")) && KEYS.iter().any(holds)
-}
-
-/// Says why a log is not rewritten, and what can be done.
-fn refusal(path: &Path) -> Error {
-    Error::Request {
-        problem: format!(
-            "{}: a log of the NCCL Inspector is evidence, and its times are not rewritten; merge it into a .pftrace or .json \
-            file, whose times are on the wanted clock",
-            path.display()
-        ),
-    }
 }
 
 /// Keys of a line's second or third member.

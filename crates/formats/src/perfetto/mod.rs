@@ -12,10 +12,7 @@ mod packet;
 
 use std::path::Path;
 
-use super::{
-    ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
-    RewriteOptions, RewriteStats, TraceFormat,
-};
+use super::{ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, TraceFormat};
 use crate::Error;
 use crate::model::TraceFacts;
 
@@ -53,18 +50,14 @@ impl TraceFormat for Perfetto {
         facts::read_facts(path, options)
     }
 
-    fn rewrite(
-        &self,
-        input: &Path,
-        _: &Path,
-        _: &RewriteOptions<'_>,
-        _: &mut MapFunction<'_>,
-    ) -> Result<RewriteStats, Error> {
-        Err(refusal(input))
-    }
-
-    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, _: &MergeOptions) -> Result<MergeStats, Error> {
-        Err(refusal(inputs.first().map_or(output, |input| &input.path)))
+    fn refusal(&self, path: &Path) -> Error {
+        Error::Request {
+            problem: format!(
+                "{}: probe_sync cannot rewrite the times of a Perfetto trace; use `probe_sync merge` with an --output that ends in .tar \
+                to combine such traces with their clock offsets",
+                path.display()
+            ),
+        }
     }
 
     fn read_chunks(
@@ -74,18 +67,7 @@ impl TraceFormat for Perfetto {
         _: &mut MapFunction<'_>,
         _: &mut ChunkSink<'_>,
     ) -> Result<ChunkStats, Error> {
-        Err(refusal(path))
-    }
-}
-
-/// Why a trace is not rewritten, and what to do instead.
-fn refusal(path: &Path) -> Error {
-    Error::Request {
-        problem: format!(
-            "{}: probe_sync cannot rewrite the times of a Perfetto trace; use `probe_sync merge` with an --output that ends in .tar \
-            to combine such traces with their clock offsets",
-            path.display()
-        ),
+        Err(self.refusal(path))
     }
 }
 
