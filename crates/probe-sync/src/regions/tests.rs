@@ -23,7 +23,7 @@ impl Observer for Quiet {
     fn round(&mut self, _: &probe_sync_lines::Round, _: StdDuration) {}
 }
 
-/// Observations of a clock: number of readings, largest error, and widest hard interval of the last
+/// Observations of a clock: number of readings, largest certain error, and widest hard interval of the last
 /// readings.
 #[derive(Copy, Clone, Debug, Default)]
 struct Seen {
@@ -48,7 +48,9 @@ fn read(clocks: &[GlobalClock], ended: &AtomicBool) -> BTreeMap<usize, Seen> {
             let of_rank = seen.entry(rank).or_default();
             of_rank.readings += 1;
             if now.status == Status::Synchronised {
-                let error = (now.time - before.midpoint(after)).as_ns().abs();
+                // The truth lies between `before` and `after`, which are milliseconds apart if this
+                // thread was not scheduled.
+                let error = (before - now.time).max(now.time - after).as_ns().max(0);
                 (of_rank.worst_ns, of_rank.last_width_ns) =
                     (of_rank.worst_ns.max(error), (now.latest - now.earliest).as_ns());
             }
