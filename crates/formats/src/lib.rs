@@ -32,6 +32,7 @@ mod nccl;
 mod nccl_inspector;
 #[cfg(feature = "rocpd")]
 mod nsys;
+mod output;
 pub mod perfetto;
 pub mod protobuf;
 #[cfg(feature = "rocpd")]

@@ -14,13 +14,13 @@ use super::document::{Document, Item};
 use super::edits::Edits;
 use super::kept::Kept;
 use super::rewrite::{Edited, Times};
-use super::sink::Sink;
 use super::survey::{Survey, survey};
 use super::tracks::{NODES_MAX, Tracks};
 use super::valid::Passing;
 use crate::Error;
 use crate::chunk::BETWEEN_NAMES;
 use crate::model::MergeFacts;
+use crate::output::Sink;
 use crate::workers::side_by_side;
 use crate::{MergeInput, MergeOptions, MergeStats, RewriteStats};
 

@@ -34,7 +34,6 @@ mod merge;
 mod rewrite;
 mod rows;
 mod scan;
-mod sink;
 mod source;
 mod structure;
 mod survey;

@@ -14,11 +14,11 @@ use super::decimal::{self, Decimal};
 use super::document::{Document, Item};
 use super::edits::Edits;
 use super::event::Event;
-use super::sink::Sink;
 use super::timing::{Timing, is_metadata};
 use super::valid::Passing;
 use crate::Error;
 use crate::model::{Picoseconds, Reach};
+use crate::output::Sink;
 use crate::{MapFunction, RewriteOptions, RewriteStats};
 
 /// Rewrites `input` as `output`, gzip if its name ends in `.gz`.

@@ -1,6 +1,6 @@
 //! The output file, plain or gzip, which appears under its name only when it is complete.
 //!
-//! `rewrite` and `merge` append to [`Sink::out`]. Full buffers are written by another thread if
+//! Rewriters append to [`Sink::out`]. Full buffers are written by another thread if
 //! there are several processors. Gzip (chosen by the name's ending) uses several
 //! threads: blocks go round-robin to workers, each of which deflates its block independently and
 //! ends it with a sync flush, and a writer collects them in the same order. Such blocks refer to
@@ -20,7 +20,7 @@ use crate::Error;
 use crate::workers::workers;
 
 /// A file being written.
-pub(super) struct Sink {
+pub(crate) struct Sink {
     path: PathBuf,
     buffer: Vec<u8>,
     bytes: u64,
@@ -37,7 +37,7 @@ enum To {
 
 impl Sink {
     /// Begins a file beside `path`.
-    pub(super) fn create(path: &Path) -> Result<Sink, Error> {
+    pub(crate) fn create(path: &Path) -> Result<Sink, Error> {
         let file = AtomicFile::create(path).map_err(Error::io(path, "create"))?;
         let gzip = path.extension().is_some_and(|extension| extension == "gz");
         let start = Error::io(path, "start threads for");
@@ -52,29 +52,29 @@ impl Sink {
 
     /// Buffer to append to; [`Sink::relieve`] must follow.
     #[inline]
-    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
     /// Passes the buffer on when it is full.
     #[inline]
-    pub(super) fn relieve(&mut self) -> Result<(), Error> {
+    pub(crate) fn relieve(&mut self) -> Result<(), Error> {
         if self.buffer.len() < BLOCK_BYTES { Ok(()) } else { self.flush() }
     }
 
     /// Appends.
-    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.buffer.extend_from_slice(bytes);
         self.relieve()
     }
 
     /// Bytes so far, before compression.
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.bytes + self.buffer.len() as u64
     }
 
     /// Makes the file appear under its name; its length before compression.
-    pub(super) fn finish(mut self) -> Result<u64, Error> {
+    pub(crate) fn finish(mut self) -> Result<u64, Error> {
         self.flush()?;
         let file = std::mem::replace(&mut self.to, To::Nobody).finish().map_err(Error::io(&self.path, "write"))?;
         // A trace can be written again from its input: no reason to wait for the disk.
