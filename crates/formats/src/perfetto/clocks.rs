@@ -8,6 +8,16 @@
 //! snapshot that contains both determines their difference. The target clock is BOOTTIME, which v58
 //! knows by one name in every file whatever clock the trace is on, or REALTIME if the trace is on
 //! that and never states BOOTTIME.
+//!
+//! A rewriter moves the readings of a snapshot together with the times between snapshots. With the
+//! wanted clock's reading `s`, another clock's reading `c` at the same moment, and the map `m`:
+//!
+//! ```text
+//! s' = m(s)        c' = c + m(s) - s        a time x of the other clock, which is t = x + s - c, becomes x' = m(t) + c - s
+//! ```
+//!
+//! Differences between clocks stay as they are, except that REALTIME is the new time itself. Clocks
+//! of sequences keep their readings.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,6 +40,8 @@ pub(super) struct Clocks {
     in_use: bool,
     /// By clock: wanted clock minus that clock, ns.
     ahead: BTreeMap<u32, i128>,
+    /// The snapshots written state the wanted clock's time as REALTIME.
+    is_realtime_wanted: bool,
     sequences: HashMap<u32, Sequence, FixedState>,
     /// Packets seen.
     packets: u64,
@@ -58,6 +70,27 @@ struct OwnClock {
     shared: (u32, i128),
     /// The last reading of the clock, ns.
     last_ns: i128,
+    written: Written,
+}
+
+/// What a rewriter states about a clock of a sequence.
+#[derive(Copy, Clone, Debug)]
+struct Written {
+    unit_ns: u64,
+    /// The shared clock minus this one, ns.
+    behind_ns: i128,
+    last_ns: i128,
+}
+
+/// A packet's time and the clock that states it.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Located {
+    /// On the wanted clock, ns; `None` if nothing relates the packet's clock to that.
+    pub(super) time_ns: Option<i64>,
+    /// A clock that all packets share.
+    clock: u32,
+    /// The sequence and its clock that the packet uses, and the reading of that clock, ns.
+    own: Option<(u32, u32, i128)>,
 }
 
 impl Default for Clocks {
@@ -68,6 +101,7 @@ impl Default for Clocks {
             is_stated: false,
             in_use: false,
             ahead: BTreeMap::new(),
+            is_realtime_wanted: false,
             sequences: HashMap::default(),
             packets: 0,
             read: Vec::new(),
@@ -100,19 +134,99 @@ impl Clocks {
         packet.snapshot.as_ref().map_or(Ok(()), |snapshot| self.snapshot(packet.sequence, snapshot))
     }
 
-    /// A packet's time on the wanted clock, ns; `None` if nothing relates its clock to that.
-    pub(super) fn time_ns(&mut self, packet: &Packet<'_>) -> Option<i64> {
+    /// Locates a packet's time; `None` if it has none. An incremental clock advances with every
+    /// packet that has a time, so this must be called once for each.
+    pub(super) fn locate(&mut self, packet: &Packet<'_>) -> Option<Located> {
         let sequence = self.sequences.get_mut(&packet.sequence);
         let default = sequence.as_ref().and_then(|sequence| sequence.default_clock);
-        let clock = packet.clock.or(default).unwrap_or(self.trace_clock);
+        let stated = packet.clock.or(default).unwrap_or(self.trace_clock);
         let time = i128::from(packet.time?);
-        let (clock, ns) = match sequence.and_then(|sequence| sequence.own.get_mut(&clock)) {
-            Some(own) => own.shared_ns(time),
-            None => (clock, time),
+        let (clock, ns, own) = match sequence.and_then(|sequence| sequence.own.get_mut(&stated)) {
+            Some(own) => {
+                let own_ns = own.advance(time);
+                let shared_ns = own_ns.saturating_sub(own.reading.ns()).saturating_add(own.shared.1);
+                (own.shared.0, shared_ns, Some((packet.sequence, stated, own_ns)))
+            }
+            None => (stated, time, None),
         };
         self.in_use = true;
+        Some(Located { time_ns: self.on_wanted(clock, ns), clock, own })
+    }
+
+    /// A shared clock's time on the wanted clock, ns.
+    pub(super) fn on_wanted(&self, clock: u32, ns: i128) -> Option<i64> {
         let ahead = if clock == self.wanted { 0 } else { *self.ahead.get(&clock)? };
         i64::try_from(ns.saturating_add(ahead)).ok()
+    }
+
+    /// The written time of a shared clock, for a new time on the wanted clock, ns.
+    pub(super) fn from_wanted(&self, clock: u32, new_ns: i64) -> i128 {
+        i128::from(new_ns).saturating_sub(self.ahead_written(clock))
+    }
+
+    /// The number that states `new_ns`, a time on the wanted clock, in place of a packet's, and
+    /// whether it is rounded; `None` if the number stays. `None` for `new_ns`: the packet's time
+    /// stays.
+    ///
+    /// # Errors
+    /// Returns an error for a time before the zero of its clock.
+    pub(super) fn restate(&mut self, located: &Located, new_ns: Option<i64>) -> Result<Option<(u64, bool)>, String> {
+        let shared_ns = new_ns.map(|new_ns| self.from_wanted(located.clock, new_ns));
+        let Some((sequence, clock, own_ns)) = located.own else {
+            let number = shared_ns.map(|shared_ns| unsigned(shared_ns, located.clock)).transpose()?;
+            return Ok(number.map(|number| (number, false)));
+        };
+        let own = self.sequences.get_mut(&sequence).and_then(|sequence| sequence.own.get_mut(&clock));
+        let own = own.expect("a packet is restated before the next one is read");
+        let new_ns = shared_ns.map_or(own_ns, |shared_ns| shared_ns.saturating_sub(own.written.behind_ns));
+        let from_ns = if own.reading.is_incremental { own.written.last_ns } else { 0 };
+        let unit_ns = i128::from(own.written.unit_ns);
+        let units = new_ns.saturating_sub(from_ns).saturating_add(unit_ns / 2).div_euclid(unit_ns);
+        let stated_ns = from_ns.saturating_add(units.saturating_mul(unit_ns));
+        own.written.last_ns = stated_ns;
+        Ok(Some((unsigned(units, clock)?, stated_ns != new_ns)))
+    }
+
+    /// The readings and units to write for the snapshot that [`Self::tell`] has just processed.
+    ///
+    /// # Errors
+    /// Returns an error for a reading before the zero of its clock.
+    pub(super) fn restate_snapshot(
+        &mut self,
+        sequence: u32,
+        snapshot: &Snapshot,
+        map: &mut dyn FnMut(i64) -> i64,
+    ) -> Result<Vec<(u64, u64)>, String> {
+        let mut written = Vec::with_capacity(snapshot.readings.len());
+        for reading in &snapshot.readings {
+            let old_ns = if is_own(reading.clock) { None } else { self.on_wanted(reading.clock, reading.ns()) };
+            let new_ns = old_ns.map(&mut *map).filter(|new_ns| Some(*new_ns) != old_ns);
+            let Some(new_ns) = new_ns else {
+                written.push((reading.value, reading.unit_ns));
+                continue;
+            };
+            self.is_realtime_wanted |= reading.clock == REALTIME;
+            let new_ns = unsigned(self.from_wanted(reading.clock, new_ns), reading.clock)?;
+            written.push((new_ns / reading.unit_ns, reading.unit_ns));
+        }
+        let Some(own) = self.sequences.get_mut(&sequence).map(|sequence| &mut sequence.own) else { return Ok(written) };
+        for (reading, place) in snapshot.readings.iter().zip(0..) {
+            let Some(own) = own.get_mut(&reading.clock) else { continue };
+            let place_of_shared = snapshot.readings.iter().position(|other| other.clock == own.shared.0);
+            let shared_ns = place_of_shared.map(|place| i128::from(written[place].0) * i128::from(written[place].1));
+            let shared_ns = shared_ns.unwrap_or(own.shared.1);
+            // Times between the units of a coarse clock need finer ones.
+            let unit_ns = if shared_ns == own.shared.1 { reading.unit_ns } else { 1 };
+            let own_ns = reading.ns();
+            own.written = Written { unit_ns, behind_ns: shared_ns.saturating_sub(own_ns), last_ns: own_ns };
+            written[place] = (unsigned(own_ns, reading.clock)? / unit_ns, unit_ns);
+        }
+        Ok(written)
+    }
+
+    fn ahead_written(&self, clock: u32) -> i128 {
+        let is_wanted = clock == self.wanted || clock == REALTIME && self.is_realtime_wanted;
+        if is_wanted { 0 } else { self.ahead.get(&clock).copied().unwrap_or_default() }
     }
 
     /// Keeps the number that a sequence has for a name that is a marker.
@@ -157,7 +271,10 @@ impl Clocks {
         let Some(shared) = shared else { return Ok(()) };
         let own = &mut self.sequences.entry(sequence).or_default().own;
         for reading in snapshot.readings.iter().filter(|reading| is_own(reading.clock)) {
-            own.insert(reading.clock, OwnClock { reading: *reading, shared, last_ns: reading.ns() });
+            let last_ns = reading.ns();
+            let behind_ns = shared.1.saturating_sub(last_ns);
+            let written = Written { unit_ns: reading.unit_ns, behind_ns, last_ns };
+            own.insert(reading.clock, OwnClock { reading: *reading, shared, last_ns, written });
         }
         Ok(())
     }
@@ -207,14 +324,18 @@ impl Clocks {
 }
 
 impl OwnClock {
-    /// A packet's number as a time of a clock that all know.
-    fn shared_ns(&mut self, time: i128) -> (u32, i128) {
+    /// The reading that a packet's number states, ns.
+    fn advance(&mut self, time: i128) -> i128 {
         let units_ns = time.saturating_mul(i128::from(self.reading.unit_ns));
         let own_ns = if self.reading.is_incremental { self.last_ns.saturating_add(units_ns) } else { units_ns };
         self.last_ns = own_ns;
-        let (clock, shared_ns) = self.shared;
-        (clock, own_ns.saturating_sub(self.reading.ns()).saturating_add(shared_ns))
+        own_ns
     }
+}
+
+/// A number that protobuf states without a sign.
+fn unsigned(number: i128, clock: u32) -> Result<u64, String> {
+    u64::try_from(number).map_err(|_| format!("a time would be before the zero of its clock, {}", name(clock)))
 }
 
 /// Perfetto's name of a clock.
@@ -244,6 +365,7 @@ const NAMES: [&str; 12] = [
 ];
 pub(super) const REALTIME: u32 = 1;
 const MONOTONIC: u32 = 3;
+pub(super) const MONOTONIC_RAW: u32 = 5;
 pub(super) const BOOTTIME: u32 = 6;
 /// Time within which an uninterrupted service reads all clocks of a snapshot.
 const READ_WITHIN_NS: f64 = 1000.0;

@@ -7,18 +7,16 @@
 //! Only a marker (`probe_sync.rank#3/8`) states whose trace it is; without one the caller must. It
 //! does not read collectives.
 
-use std::io::Read;
 use std::path::Path;
 
-use flate2::read::ZlibDecoder;
-
 use super::clocks::{self, Clocks};
-use super::packet::{Packet, bytes, inside};
+use super::kernel::Kernel;
+use super::packet::{self, Packet, bytes, inside};
 use crate::Error;
 use crate::marker::{Marker, Stamps};
 use crate::model::{PS_PER_NS, Picoseconds, Spread, TraceClock, TraceFacts, UNIX_TIME_MIN_PS};
 use crate::perfetto::fields as field;
-use crate::protobuf::{Fault, Fields, Source};
+use crate::protobuf::{Fault, Fields};
 use crate::{ALIGNED_TO, FactOptions};
 
 /// Reads the facts of a trace in one pass.
@@ -27,23 +25,8 @@ use crate::{ALIGNED_TO, FactOptions};
 /// The file cannot be read, is packed or no Perfetto trace, is of several machines, or on a clock
 /// that cannot be used; with the byte's offset.
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
-    let mut source = Source::open(path)?;
-    if source.limit() == u64::MAX {
-        return Err(source.malformed(
-            0,
-            "the trace is compressed with gzip, and a TAR would contain it compressed; decompress it first (gunzip)",
-        ));
-    }
     let mut reader = Reader::new(options);
-    while let Some(header) = source.next_header(source.limit())? {
-        if (header.number, header.wire) != (field::TRACE_PACKET, 2) {
-            let problem = format!("not a Perfetto trace: field {} has wire type {}", header.number, header.wire);
-            return Err(source.malformed(header.at, problem));
-        }
-        let told = reader.packet(source.piece(header.value)?, false);
-        told.map_err(|fault| source.fault(header.body_at(), fault))?;
-        source.consume(header.value as usize);
-    }
+    let source = packet::each(path, &mut |packet| reader.packet(packet))?;
     if reader.unplaced > 0 && reader.span.is_none() {
         return Err(source.malformed(0, UNPLACED));
     }
@@ -61,7 +44,7 @@ struct Reader<'a> {
     spread: Spread,
     untimed: u64,
     unplaced: u64,
-    of_kernel: u64,
+    kernel: Kernel,
 }
 
 impl<'a> Reader<'a> {
@@ -75,53 +58,39 @@ impl<'a> Reader<'a> {
             spread: Spread::default(),
             untimed: 0,
             unplaced: 0,
-            of_kernel: 0,
+            kernel: Kernel::default(),
         }
     }
 
     /// Takes in a packet; places in a fault are those of the packet.
-    fn packet(&mut self, message: &[u8], is_unpacked: bool) -> Result<(), Fault> {
-        let packet = Packet::parse(message)?;
-        let refused = |problem: &str| Err(Fault { at: 0, problem: problem.to_owned() });
-        if packet.zstd {
-            return refused(ZSTD);
-        }
-        if packet.machine != 0 || packet.synchronizes {
-            return refused(SEVERAL_MACHINES);
-        }
-        if let Some(packed) = packet.deflated {
-            return if is_unpacked { refused("compressed packets are nested") } else { self.unpack(packed) };
-        }
-        self.clocks.tell(&packet).map_err(|problem| Fault { at: 0, problem })?;
+    fn packet(&mut self, packet: &Packet<'_>) -> Result<(), Fault> {
+        self.clocks.tell(packet).map_err(Fault::new)?;
         if let Some(message) = packet.attributes {
             self.attributes(message)?;
         }
         if let Some(message) = packet.interned {
             self.names(packet.sequence, message)?;
         }
-        self.of_kernel += u64::from(packet.of_kernel);
-        self.event(&packet)
+        if let Some(bundle) = packet.kernel_events {
+            self.kernel_events(bundle)?;
+        }
+        self.event(packet)
     }
 
-    /// Processes the packets contained in a packet.
-    fn unpack(&mut self, packed: &[u8]) -> Result<(), Fault> {
-        let wrong = |problem: String| Fault { at: 0, problem };
-        let mut unpacked = Vec::new();
-        let mut decoder = ZlibDecoder::new(packed).take(UNPACKED_MAX + 1);
-        decoder
-            .read_to_end(&mut unpacked)
-            .map_err(|error| wrong(format!("compressed packets are damaged: {error}")))?;
-        if unpacked.len() as u64 > UNPACKED_MAX {
-            return Err(wrong(format!("compressed packets expand to more than {UNPACKED_MAX} bytes")));
-        }
-        let inner = |fault: Fault| wrong(format!("in its compressed packets, byte {}: {}", fault.at, fault.problem));
-        for found in Fields::of(&unpacked) {
-            let found = found.map_err(inner)?;
-            let message = bytes(&found).filter(|_| found.number == field::TRACE_PACKET);
-            let message = message.ok_or_else(|| wrong(format!("compressed field {} is not a packet", found.number)))?;
-            self.packet(message, true).map_err(|fault| inner(fault.within(found.value_at)))?;
-        }
-        Ok(())
+    /// Counts the kernel's events.
+    fn kernel_events(&mut self, bundle: &[u8]) -> Result<(), Fault> {
+        let Self { clocks, kernel, facts, unplaced, spread, span, .. } = self;
+        let mut take = |time_ns: Option<i64>, is_event: bool| {
+            if is_event {
+                facts.events += 1;
+                match time_ns {
+                    Some(time_ns) => include(spread, span, time_ns),
+                    None => *unplaced += 1,
+                }
+            }
+            time_ns
+        };
+        kernel.restate(bundle, clocks, &mut take).map(drop)
     }
 
     fn event(&mut self, packet: &Packet<'_>) -> Result<(), Fault> {
@@ -130,8 +99,12 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         // Incremental clocks count on with every packet that has a time.
-        let time_ns = self.clocks.time_ns(packet);
-        if packet.snapshot.is_some() || packet.of_service || packet.attributes.is_some() {
+        let time_ns = self.clocks.locate(packet).and_then(|located| located.time_ns);
+        if packet.snapshot.is_some()
+            || packet.of_service
+            || packet.attributes.is_some()
+            || packet.kernel_events.is_some()
+        {
             return Ok(());
         }
         self.facts.events += 1;
@@ -147,10 +120,7 @@ impl<'a> Reader<'a> {
             self.stamps.add(marker, Picoseconds::from(time_ns) * PS_PER_NS, PS_PER_NS);
             return Ok(());
         }
-        let time_ps = Picoseconds::from(time_ns) * PS_PER_NS;
-        self.spread.add(time_ps, time_ps);
-        let (first, last) = self.span.unwrap_or((time_ns, time_ns));
-        self.span = Some((first.min(time_ns), last.max(time_ns)));
+        include(&mut self.spread, &mut self.span, time_ns);
         Ok(())
     }
 
@@ -242,7 +212,6 @@ impl<'a> Reader<'a> {
         };
         note(clocks.pairs_left_out, "snapshots of the system clock beyond the first million were ignored");
         note(self.untimed, "events have no timestamp in their packet and were not analysed");
-        note(self.of_kernel, "packets with kernel events were not analysed");
         note(
             self.unplaced,
             &format!("times are on clocks that no ClockSnapshot relates to {named}, and were not analysed"),
@@ -253,11 +222,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-const SEVERAL_MACHINES: &str = "the trace covers several machines and already describes how their clocks differ: open it directly, \
-    and give traces of single machines here";
+/// Adds an event's time.
+fn include(spread: &mut Spread, span: &mut Option<(i64, i64)>, time_ns: i64) {
+    let time_ps = Picoseconds::from(time_ns) * PS_PER_NS;
+    spread.add(time_ps, time_ps);
+    let (first, last) = span.unwrap_or((time_ns, time_ns));
+    *span = Some((first.min(time_ns), last.max(time_ns)));
+}
+
 const UNPLACED: &str = "the times of the trace cannot be converted: its events are on clocks that no ClockSnapshot relates to \
     BOOTTIME; record it with snapshots of all clocks";
-const ZSTD: &str = "packets are compressed with zstd and cannot be read: record without compression, or decompress them (traceconv \
-    decompress_packets)";
-/// Packets that are packed into one; Perfetto's service packs 512 KiB.
-const UNPACKED_MAX: u64 = 64 << 20;

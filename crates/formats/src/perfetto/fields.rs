@@ -8,14 +8,21 @@ pub const TRACE_PACKET: u32 = 1;
 
 // TracePacket
 pub const PACKET_KERNEL_EVENTS: u32 = 1;
+pub const PACKET_PROCESS_TREE: u32 = 2;
 pub const PACKET_USER: u32 = 3;
 pub const PACKET_CLOCK_SNAPSHOT: u32 = 6;
+pub const PACKET_SYSTEM_STATS: u32 = 7;
 pub const PACKET_TIME: u32 = 8;
+pub const PACKET_PROCESS_STATS: u32 = 9;
 pub const PACKET_SEQUENCE: u32 = 10;
 pub const PACKET_EVENT: u32 = 11;
 pub const PACKET_INTERNED: u32 = 12;
 pub const PACKET_FLAGS: u32 = 13;
+pub const PACKET_ANDROID_LOG: u32 = 39;
+pub const PACKET_THREAD: u32 = 44;
 pub const PACKET_DEFLATED: u32 = 50;
+pub const PACKET_GPU_COUNTERS: u32 = 52;
+pub const PACKET_GPU_STAGE: u32 = 53;
 /// Also in TracePacketDefaults.
 pub const PACKET_CLOCK: u32 = 58;
 pub const PACKET_DEFAULTS: u32 = 59;
@@ -25,6 +32,33 @@ pub const PACKET_MACHINE: u32 = 98;
 pub const PACKET_CLOCK_SYNC: u32 = 107;
 pub const PACKET_ATTRIBUTES: u32 = 126;
 pub const PACKET_ZSTD: u32 = 133;
+
+// FtraceEventBundle
+pub const BUNDLE_EVENT: u32 = 2;
+pub const BUNDLE_SWITCHES: u32 = 4;
+pub const BUNDLE_CLOCK: u32 = 5;
+pub const BUNDLE_GLOBAL_TIME: u32 = 6;
+pub const BUNDLE_BOOT_TIME: u32 = 7;
+pub const BUNDLE_ERROR: u32 = 8;
+pub const BUNDLE_LAST_READ: u32 = 9;
+pub const BUNDLE_PREVIOUS_END: u32 = 10;
+
+// FtraceEvent, FtraceEventBundle.FtraceError; FtraceEventBundle.CompactSched
+pub const KERNEL_EVENT_TIME: u32 = 1;
+pub const SWITCH_TIMES: u32 = 1;
+pub const WAKING_TIMES: u32 = 7;
+
+// ProcessTree, ProcessStats, SysStats
+pub const PROCESS_TREE_END: u32 = 3;
+pub const PROCESS_STATS_END: u32 = 2;
+pub const SYSTEM_STATS_END: u32 = 9;
+
+// AndroidLogPacket, AndroidLogPacket.LogEvent
+pub const LOG_EVENT: u32 = 1;
+pub const LOG_EVENT_TIME: u32 = 5;
+
+// GpuRenderStageEvent
+pub const STAGE_DURATION: u32 = 2;
 
 // TraceAttributes, TraceAttributes.Attribute
 pub const ATTRIBUTES_ENTRY: u32 = 1;
@@ -106,6 +140,7 @@ pub const ARGUMENT_UNSIGNED: u32 = 3;
 pub const ARGUMENT_INTEGER: u32 = 4;
 pub const ARGUMENT_FLOAT: u32 = 5;
 pub const ARGUMENT_TEXT: u32 = 6;
+pub const ARGUMENT_KEY: u32 = 10;
 
 // InternedData, and the entries that it holds
 pub const INTERNED_CATEGORY: u32 = 1;

@@ -6,15 +6,21 @@
 //! rewrite events, return them as chunks, or read counters and collectives.
 
 mod clocks;
+mod edits;
 mod facts;
 pub mod fields;
+mod kernel;
 mod packet;
+mod rewrite;
 
 use std::path::Path;
 
-use super::{ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, TraceFormat};
+use super::{
+    ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, RewriteOptions, RewriteStats, TraceFormat,
+};
 use crate::Error;
 use crate::model::TraceFacts;
+use crate::protobuf::put_bytes;
 
 /// Perfetto protobuf.
 #[derive(Copy, Clone, Debug)]
@@ -32,11 +38,11 @@ impl TraceFormat for Perfetto {
     }
 
     fn output_ending(&self) -> &'static str {
-        ".tar"
+        ".pftrace"
     }
 
     fn packs_outputs(&self) -> bool {
-        false
+        true
     }
 
     fn detect(&self, evidence: Evidence<'_>) -> bool {
@@ -48,6 +54,16 @@ impl TraceFormat for Perfetto {
 
     fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
         facts::read_facts(path, options)
+    }
+
+    fn rewrite(
+        &self,
+        input: &Path,
+        output: &Path,
+        options: &RewriteOptions<'_>,
+        map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        rewrite::rewrite(input, output, options, map)
     }
 
     fn refusal(&self, path: &Path) -> Error {
@@ -69,6 +85,20 @@ impl TraceFormat for Perfetto {
     ) -> Result<ChunkStats, Error> {
         Err(self.refusal(path))
     }
+}
+
+/// Returns a TracePacket with metadata of the whole trace. Trace processor lists it in its table
+/// `metadata` from v58 on; earlier versions ignore it.
+pub fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
+    let (mut packet, mut attributes, mut entry) = (Vec::new(), Vec::new(), Vec::new());
+    for (key, text) in metadata {
+        entry.clear();
+        put_bytes(&mut entry, fields::ATTRIBUTE_KEY, key.as_bytes());
+        put_bytes(&mut entry, fields::ATTRIBUTE_TEXT, text.as_bytes());
+        put_bytes(&mut attributes, fields::ATTRIBUTES_ENTRY, &entry);
+    }
+    put_bytes(&mut packet, fields::PACKET_ATTRIBUTES, &attributes);
+    packet
 }
 
 #[cfg(test)]

@@ -1,33 +1,51 @@
-//! The clocks, times and event names of one TracePacket of a Perfetto trace.
+//! The packets of a Perfetto trace, and the clocks, times and messages of one.
 //!
 //! Reference: `protos/perfetto/trace/trace_packet.proto` and `clock_snapshot.proto`, with the
 //! numbers of `fields`.
 
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+
+use flate2::read::ZlibDecoder;
+
+use crate::Error;
 use crate::perfetto::fields as field;
-use crate::protobuf::{Fault, Field, Fields, Value, varint};
+use crate::protobuf::{Fault, Field, Fields, Header, Source, Value, varint};
 
 /// A packet's fields; messages as bytes with their place in it.
 #[derive(Default)]
 pub(super) struct Packet<'a> {
     pub(super) time: Option<u64>,
+    /// Where the time stands in the packet.
+    pub(super) time_at: Range<usize>,
     /// The clock that it names for its time.
     pub(super) clock: Option<u32>,
     pub(super) sequence: u32,
     /// Earlier statements of its sequence are no longer valid.
     pub(super) cleared: bool,
-    pub(super) machine: u32,
-    pub(super) synchronizes: bool,
+    machine: u32,
+    synchronizes: bool,
     pub(super) snapshot: Option<Snapshot>,
     pub(super) default_clock: Option<u32>,
     pub(super) deflated: Option<&'a [u8]>,
-    pub(super) zstd: bool,
+    zstd: bool,
     pub(super) event: Option<&'a [u8]>,
     pub(super) interned: Option<&'a [u8]>,
     pub(super) attributes: Option<&'a [u8]>,
     /// It is about the recording, and not about the program.
     pub(super) of_service: bool,
-    /// It contains events of the kernel, with times of their own.
-    pub(super) of_kernel: bool,
+    /// A bundle of events of the kernel, with times of their own.
+    pub(super) kernel_events: Option<&'a [u8]>,
+    pub(super) descriptor: Option<&'a [u8]>,
+    /// Defaults of the sequence's events.
+    pub(super) defaults: Option<&'a [u8]>,
+    /// The thread that its sequence belongs to, as old writers say it.
+    pub(super) thread: Option<&'a [u8]>,
+    pub(super) gpu_stage: Option<&'a [u8]>,
+    pub(super) gpu_counters: Option<&'a [u8]>,
+    /// It contains times that only a rewriter looks for.
+    pub(super) has_other_times: bool,
 }
 
 /// Clocks that were read at one moment.
@@ -49,28 +67,105 @@ pub(super) struct Reading {
     pub(super) unit_ns: u64,
 }
 
+/// Passes the packets of a file to `take` in order, and those that are packed into them in their
+/// place.
+///
+/// # Errors
+/// The file cannot be read or is no Perfetto trace; errors of `take`; with the byte's offset.
+pub(super) fn each(path: &Path, take: &mut dyn FnMut(&Packet<'_>) -> Result<(), Fault>) -> Result<Source, Error> {
+    let mut source = Source::open(path)?;
+    while let Some(header) = next(&mut source)? {
+        let message = source.shown(header.value);
+        let taken = Packet::parse(message).and_then(|packet| match packet.deflated {
+            Some(packed) => each_packed(packed, &mut |message| {
+                let packet = Packet::parse(message)?;
+                if packet.deflated.is_some() { Err(Fault::new(NESTED)) } else { take(&packet) }
+            }),
+            None => take(&packet),
+        });
+        taken.map_err(|fault| source.fault(header.body_at(), fault))?;
+        source.consume(header.value as usize);
+    }
+    Ok(source)
+}
+
+/// The header of the next packet, whose bytes are in the buffer; `None` at the end.
+///
+/// # Errors
+/// The file cannot be read, or has another field in this place.
+pub(super) fn next(source: &mut Source) -> Result<Option<Header>, Error> {
+    let Some(header) = source.next_header(source.limit())? else { return Ok(None) };
+    if (header.number, header.wire) != (field::TRACE_PACKET, 2) {
+        let problem = format!("not a Perfetto trace: field {} has wire type {}", header.number, header.wire);
+        return Err(source.malformed(header.at, problem));
+    }
+    source.ensure(header.value)?;
+    Ok(Some(header))
+}
+
+/// Passes on the packets that are packed into one.
+///
+/// # Errors
+/// They are damaged or too large; errors of `take`.
+pub(super) fn each_packed(packed: &[u8], take: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
+    let mut unpacked = Vec::new();
+    let mut decoder = ZlibDecoder::new(packed).take(UNPACKED_MAX + 1);
+    decoder
+        .read_to_end(&mut unpacked)
+        .map_err(|error| Fault::new(format!("compressed packets are damaged: {error}")))?;
+    if unpacked.len() as u64 > UNPACKED_MAX {
+        return Err(Fault::new(format!("compressed packets expand to more than {UNPACKED_MAX} bytes")));
+    }
+    let inner = |fault: Fault| Fault::new(format!("in its compressed packets, byte {}: {}", fault.at, fault.problem));
+    for found in Fields::of(&unpacked) {
+        let found = found.map_err(inner)?;
+        let message = bytes(&found).filter(|_| found.number == field::TRACE_PACKET);
+        let message =
+            message.ok_or_else(|| Fault::new(format!("compressed field {} is not a packet", found.number)))?;
+        take(message).map_err(|fault| inner(fault.within(found.value_at)))?;
+    }
+    Ok(())
+}
+
 impl<'a> Packet<'a> {
     pub(super) fn parse(message: &'a [u8]) -> Result<Self, Fault> {
         let mut packet = Packet::default();
         for found in Fields::of(message) {
             let found = found?;
             match found.number {
-                field::PACKET_TIME => packet.time = Some(found.number("timestamp")?),
+                field::PACKET_TIME => {
+                    (packet.time, packet.time_at) = (Some(found.number("timestamp")?), found.value_at..found.end);
+                }
                 field::PACKET_CLOCK => packet.clock = Some(small(&found, "timestamp_clock_id")?),
                 field::PACKET_SEQUENCE => packet.sequence = small(&found, "trusted_packet_sequence_id")?,
                 field::PACKET_FLAGS => packet.cleared = found.number("sequence_flags")? & field::STATE_CLEARED != 0,
                 field::PACKET_MACHINE => packet.machine = small(&found, "machine_id")?,
                 field::PACKET_CLOCK_SYNC => packet.synchronizes = true,
                 field::PACKET_CLOCK_SNAPSHOT => packet.snapshot = Some(Snapshot::parse(&found)?),
-                field::PACKET_DEFAULTS => packet.default_clock = of_defaults(&found)?,
+                field::PACKET_DEFAULTS => {
+                    (packet.default_clock, packet.defaults) = (of_defaults(&found)?, bytes(&found));
+                }
                 field::PACKET_DEFLATED => packet.deflated = bytes(&found),
                 field::PACKET_ZSTD => packet.zstd = true,
                 field::PACKET_EVENT => packet.event = bytes(&found),
                 field::PACKET_INTERNED => packet.interned = bytes(&found),
                 field::PACKET_ATTRIBUTES => packet.attributes = bytes(&found),
-                field::PACKET_KERNEL_EVENTS => packet.of_kernel = true,
-                number => packet.of_service |= OF_SERVICE.contains(&number),
+                field::PACKET_KERNEL_EVENTS => packet.kernel_events = bytes(&found),
+                field::PACKET_DESCRIPTOR => (packet.descriptor, packet.of_service) = (bytes(&found), true),
+                field::PACKET_THREAD => packet.thread = bytes(&found),
+                field::PACKET_GPU_STAGE => packet.gpu_stage = bytes(&found),
+                field::PACKET_GPU_COUNTERS => packet.gpu_counters = bytes(&found),
+                number => {
+                    packet.of_service |= OF_SERVICE.contains(&number);
+                    packet.has_other_times |= OTHER_TIMES.contains(&number) || OWN_TIMES.contains(&number);
+                }
             }
+        }
+        if packet.zstd {
+            return Err(Fault::new(ZSTD));
+        }
+        if packet.machine != 0 || packet.synchronizes {
+            return Err(Fault::new(SEVERAL_MACHINES));
         }
         Ok(packet)
     }
@@ -169,6 +264,16 @@ fn small(found: &Field<'_>, name: &str) -> Result<u32, Fault> {
         .map_err(|_| Fault { at: found.at, problem: format!("{name} is {value}, which does not fit in 32 bits") })
 }
 
+/// Profiles of memory and of energy, statsd, the kernel of Windows, modems: their times are on clocks
+/// of their own.
+pub(super) const OWN_TIMES: [u32; 8] = [37, 40, 62, 74, 84, 91, 95, 110];
+pub(super) const NESTED: &str = "compressed packets are nested";
+const SEVERAL_MACHINES: &str = "the trace covers several machines and already describes how their clocks differ: open it directly, \
+    and give traces of single machines here";
+const ZSTD: &str = "packets are compressed with zstd and cannot be read: record without compression, or decompress them (traceconv \
+    decompress_packets)";
+/// Packets that are packed into one; Perfetto's service packs 512 KiB.
+const UNPACKED_MAX: u64 = 64 << 20;
 const PACKET_TAG: u8 = (field::TRACE_PACKET << 3 | 2) as u8;
 /// Fields of packets that a plane has not: numbers (user, time, sequence, flags, clock, process,
 /// first of a sequence, machine), and messages (event, interned texts, configuration, statistics,
@@ -182,4 +287,7 @@ const LARGEST: u32 = 255;
 const READINGS_MAX: usize = 256;
 /// Snapshots, configuration, statistics, descriptions, the service's own events: their times may be
 /// before the first and after the last event.
-const OF_SERVICE: [u32; 14] = [33, 34, 35, 36, 45, 46, 60, 69, 78, 89, 90, 109, 124, 134];
+const OF_SERVICE: [u32; 13] = [33, 34, 35, 36, 45, 46, 69, 78, 89, 90, 109, 124, 134];
+/// Processes, statistics of them and of the system, and the log of Android.
+const OTHER_TIMES: [u32; 4] =
+    [field::PACKET_PROCESS_TREE, field::PACKET_SYSTEM_STATS, field::PACKET_PROCESS_STATS, field::PACKET_ANDROID_LOG];

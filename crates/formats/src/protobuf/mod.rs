@@ -170,6 +170,11 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// A fault of a whole message.
+    pub fn new(problem: impl Into<String>) -> Fault {
+        Fault { at: 0, problem: problem.into() }
+    }
+
     /// The same fault, relative to a message that contains this one at `start`.
     pub fn within(self, start: usize) -> Fault {
         Fault { at: self.at + start, ..self }

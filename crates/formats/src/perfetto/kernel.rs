@@ -1,0 +1,178 @@
+//! The times in a bundle of events that the kernel recorded (ftrace).
+//!
+//! Reference: `ftrace_event_bundle.proto`, and `FtraceTokenizer` of trace processor. Events state
+//! their times on the bundle's clock: BOOTTIME unless it names another. Of the global clock of
+//! ftrace the bundle, or an earlier one, states a reading together with one of BOOTTIME. Switches
+//! between threads stand in columns, whose times count from the one before.
+
+use super::clocks::{BOOTTIME, Clocks, MONOTONIC_RAW};
+use super::edits::Edits;
+use super::fields as field;
+use super::packet::inside;
+use crate::protobuf::{Fault, Field, Fields, Value, put_varint, varint};
+
+/// What earlier bundles state.
+#[derive(Debug, Default)]
+pub(super) struct Kernel {
+    /// BOOTTIME minus the global clock, ns.
+    ahead: Option<i128>,
+    /// The same as written.
+    ahead_written: Option<i128>,
+}
+
+/// Returns the new time, ns, of one on the wanted clock, which may be unknown; the second argument
+/// is true if it is an event's. `None`: it stays.
+pub(super) type MapOfKernel<'a> = dyn FnMut(Option<i64>, bool) -> Option<i64> + 'a;
+
+/// The clock of a bundle.
+#[derive(Copy, Clone)]
+enum BundleClock {
+    /// A clock that the trace knows.
+    Shared(u32),
+    /// The global clock of ftrace.
+    Global,
+    /// One that nothing relates to others.
+    Unknown,
+}
+
+impl Kernel {
+    /// Passes every time on the wanted clock to `map` and returns the new bundle; `None` if nothing
+    /// changes.
+    ///
+    /// # Errors
+    /// Returns an error if the bundle cannot be read, or if a new time is before its clock's zero.
+    pub(super) fn restate(
+        &mut self,
+        bundle: &[u8],
+        clocks: &Clocks,
+        map: &mut MapOfKernel<'_>,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let (mut clock, mut global, mut boot) = (BundleClock::Shared(BOOTTIME), None, None);
+        for found in Fields::of(bundle) {
+            let found = found?;
+            match found.number {
+                field::BUNDLE_CLOCK => clock = BundleClock::of(found.number("ftrace_clock")?),
+                field::BUNDLE_GLOBAL_TIME => global = Some(i128::from(found.number("ftrace_timestamp")?)),
+                field::BUNDLE_BOOT_TIME => boot = Some(i128::from(found.number("boot_timestamp")?)),
+                _ => {}
+            }
+        }
+        let new_boot = boot.map(|boot| {
+            let old_ns = clocks.on_wanted(BOOTTIME, boot);
+            old_ns.and_then(|_| map(old_ns, false)).map_or(boot, |new_ns| clocks.from_wanted(BOOTTIME, new_ns))
+        });
+        if let (Some(global), Some(boot), Some(new_boot)) = (global, boot, new_boot) {
+            (self.ahead, self.ahead_written) = (Some(boot - global), Some(new_boot - global));
+        }
+        let mut times = Times { clock, kernel: self, clocks, map };
+        let mut edits = Edits::default();
+        for found in Fields::of(bundle) {
+            let found = found?;
+            match found.number {
+                field::BUNDLE_EVENT | field::BUNDLE_ERROR => times.event(&found, &mut edits)?,
+                field::BUNDLE_SWITCHES => times.switches(&found, &mut edits)?,
+                field::BUNDLE_LAST_READ | field::BUNDLE_PREVIOUS_END => {
+                    let old = found.number("timestamp")?;
+                    edits.number(&found, times.time(old, false)?);
+                }
+                field::BUNDLE_BOOT_TIME => {
+                    let new = new_boot.and_then(|new| u64::try_from(new).ok());
+                    new.into_iter().for_each(|new| edits.number(&found, new));
+                }
+                _ => {}
+            }
+        }
+        Ok(edits.apply(bundle))
+    }
+}
+
+impl BundleClock {
+    /// As `FtraceClock` numbers it.
+    fn of(number: u64) -> BundleClock {
+        match number {
+            0 => BundleClock::Shared(BOOTTIME),
+            2 => BundleClock::Global,
+            4 => BundleClock::Shared(MONOTONIC_RAW),
+            _ => BundleClock::Unknown,
+        }
+    }
+}
+
+/// The clock of a bundle and the map of its times.
+struct Times<'a, 'b> {
+    clock: BundleClock,
+    kernel: &'a Kernel,
+    clocks: &'a Clocks,
+    map: &'a mut MapOfKernel<'b>,
+}
+
+impl Times<'_, '_> {
+    /// Changes the time of an event, which is its first field.
+    fn event(&mut self, event: &Field<'_>, edits: &mut Edits) -> Result<(), Fault> {
+        for found in inside(event) {
+            let found = found.map_err(|fault| fault.within(event.value_at))?;
+            if found.number == field::KERNEL_EVENT_TIME {
+                let (old, mut inner) = (found.number("timestamp")?, Edits::default());
+                inner.number(&found, self.time(old, true)?);
+                edits.message(event, inner);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the columns of times of switches and wake-ups.
+    fn switches(&mut self, columns: &Field<'_>, edits: &mut Edits) -> Result<(), Fault> {
+        let mut inner = Edits::default();
+        for found in inside(columns) {
+            let found = found.map_err(|fault| fault.within(columns.value_at))?;
+            if !matches!(found.number, field::SWITCH_TIMES | field::WAKING_TIMES) {
+                continue;
+            }
+            let Value::Bytes(mut rest) = found.value else {
+                return Err(Fault::new("times of switches are not packed"));
+            };
+            let (mut old, mut new, mut column) = (0_u64, 0_u64, Vec::with_capacity(rest.len() + 8));
+            while !rest.is_empty() {
+                let Some((step, width)) = varint(rest) else { return Err(Fault::new("a time of a switch is cut off")) };
+                rest = &rest[width..];
+                old = old.wrapping_add(step);
+                let moved = self.time(old, true)?;
+                put_varint(&mut column, moved.wrapping_sub(new));
+                new = moved;
+            }
+            inner.bytes(&found, &column);
+        }
+        edits.message(columns, inner);
+        Ok(())
+    }
+
+    /// The number for a time, of an event or of something else.
+    fn time(&mut self, old: u64, is_event: bool) -> Result<u64, Fault> {
+        let old_ns = self.on_wanted(old);
+        match (self.map)(old_ns, is_event) {
+            Some(new_ns) if Some(new_ns) != old_ns => self.number(new_ns),
+            _ => Ok(old),
+        }
+    }
+
+    fn on_wanted(&self, time: u64) -> Option<i64> {
+        let time = i128::from(time);
+        match self.clock {
+            BundleClock::Shared(clock) => self.clocks.on_wanted(clock, time),
+            BundleClock::Global => self.clocks.on_wanted(BOOTTIME, time + self.kernel.ahead?),
+            BundleClock::Unknown => None,
+        }
+    }
+
+    fn number(&self, new_ns: i64) -> Result<u64, Fault> {
+        let new = match self.clock {
+            BundleClock::Shared(clock) => self.clocks.from_wanted(clock, new_ns),
+            BundleClock::Global => {
+                self.clocks.from_wanted(BOOTTIME, new_ns) - self.kernel.ahead_written.unwrap_or_default()
+            }
+            BundleClock::Unknown => new_ns.into(),
+        };
+        u64::try_from(new).map_err(|_| Fault::new("a time of an event of the kernel would be before its clock's zero"))
+    }
+}
