@@ -42,6 +42,7 @@ mod sqlite;
 mod stated;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod torch_operations;
 pub mod words;
 mod workers;
 mod xspace;

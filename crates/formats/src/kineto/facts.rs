@@ -11,7 +11,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::base::{self, BASE_KEY};
-use super::collectives::Collector;
+use super::candidate::EventInBytes;
 use super::decimal::Decimal;
 use super::document::{Document, Item};
 use super::event::Event;
@@ -22,6 +22,7 @@ use super::words;
 use crate::Error;
 use crate::marker::{Marker, Stamps};
 use crate::model::{GroupKey, Identity, Launcher, LeftOut, MergeFacts, Picoseconds, Reach, Spread, TraceFacts};
+use crate::torch_operations::Collector;
 use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions};
 
 /// Reads the facts of a trace: in one pass, or in two if some times turn out to be implausible.
@@ -185,7 +186,9 @@ impl<'a> Reader<'a> {
             false => self.spread.add(ts.ps, end),
         }
         if timing.dur.is_some() {
-            self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
+            self.collector
+                .look(&EventInBytes { bytes, spans }, ts.ps, end)
+                .map_err(|fault| (fault.at, fault.problem))?;
             // The copy of an annotation on a device's timeline begins when the device got there.
             if let ([b'"', name @ .., b'"'], false) =
                 (spans.name.of(bytes), words::category(spans.cat.of(bytes)) == b"gpu_user_annotation")
@@ -229,7 +232,7 @@ impl<'a> Reader<'a> {
             b"host_name" => {
                 self.identity.hostname = match serde_json::from_slice(value) {
                     Ok(name) => Some(name),
-                    Err(_) => value.starts_with(b"\"").then(|| super::collectives::text(value)),
+                    Err(_) => value.starts_with(b"\"").then(|| super::candidate::text(value)),
                 };
             }
             _ if key == ALIGNED_TO.as_bytes() => {
@@ -237,7 +240,7 @@ impl<'a> Reader<'a> {
                 self.aligned_to = Some(clock);
             }
             _ if key == ALIGNED_SIGMA.as_bytes() => {
-                self.aligned_sigma_ns = super::collectives::text(value).parse().ok();
+                self.aligned_sigma_ns = super::candidate::text(value).parse().ok();
             }
             _ if value.len() > DISTRIBUTED_MAX => self.notes.push("distributedInfo is too long".into()),
             _ => match serde_json::from_str::<Value>(&String::from_utf8_lossy(value)) {

@@ -185,7 +185,7 @@ impl<'a> Kept<'a> {
             return *named;
         }
         let [b'"', inside @ .., b'"'] = name else { return Named::default() };
-        let named = self.filter.named(&super::collectives::text(name));
+        let named = self.filter.named(&super::candidate::text(name));
         if inside.len() <= NAME_MAX {
             if self.names.len() >= NAMES_MAX {
                 self.names.clear();

@@ -21,8 +21,8 @@
 
 mod ahead;
 mod base;
+mod candidate;
 mod chunks;
-mod collectives;
 mod decimal;
 mod document;
 mod edits;

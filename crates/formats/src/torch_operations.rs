@@ -14,14 +14,15 @@
 //! peer and tag from the `c10d::send` or `c10d::recv_` in which it begins. Sequence numbers of
 //! point-to-point operations count per rank, not per pair, so those are only ordered. It does not
 //! pair the parts of different ranks.
+//!
+//! Traces of PyTorch's profiler in any format have such events ([`Candidate`]): Kineto's JSON and
+//! Perfetto's protobuf.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use memchr::memmem::Finder;
 
-use super::scan::{self, EventSpans, Fault, Span};
-use super::words;
 use crate::chunk::lossy;
 use crate::model::parts::{CollectiveParts, Spill};
 use crate::model::{
@@ -30,18 +31,18 @@ use crate::model::{
 use crate::stated::{Groups, Stated, is_exchange, kind_of};
 
 /// Collectives found so far; times count from the file's base, which may not be known yet.
-pub(super) struct Collector {
+pub(crate) struct Collector {
     found: CollectiveParts,
     /// Messages waiting for the calls that name their peers and tags, which may come later in the
     /// file.
     messages: Vec<Message>,
     messages_left_out: u64,
     /// `record_param_comms` events: calls that enqueue.
-    pub(super) enqueued: u64,
+    pub(crate) enqueued: u64,
     /// Kernels among the collectives.
-    pub(super) kernels: u64,
+    pub(crate) kernels: u64,
     /// The numbered steps.
-    pub(super) steps: Steps,
+    pub(crate) steps: Steps,
     /// When the host issued the operation with a number that it shares with its kernel.
     issues: HashMap<u64, Picoseconds>,
     /// Kernels waiting for that operation, which may come later in the file.
@@ -51,7 +52,6 @@ pub(super) struct Collector {
     groups: Groups,
     nccl: Finder<'static>,
     rccl: Finder<'static>,
-    stated: Finder<'static>,
 }
 
 /// A send or receive, and the track that it is on.
@@ -71,19 +71,84 @@ struct Call {
     tag: String,
 }
 
+/// An event that may be part of an operation.
+pub(crate) trait Candidate {
+    /// What is wrong with one.
+    type Fault;
+
+    /// Returns its name, without quotes.
+    fn name(&self) -> &[u8];
+
+    /// Returns its category, in Kineto's present words.
+    fn category(&self) -> &[u8];
+
+    /// Returns a text that no event on another track has.
+    fn track(&self) -> Vec<u8>;
+
+    /// Returns true if its arguments name an operation.
+    fn names_operation(&self) -> bool;
+
+    /// Returns its arguments.
+    fn params(&self) -> Result<Params<'_>, Self::Fault>;
+}
+
 /// The args of an event that say something about an operation.
 #[derive(Default)]
-struct Params<'a> {
+pub(crate) struct Params<'a> {
     stated: Stated<'a>,
-    dims: &'a [u8],
-    types: &'a [u8],
-    concrete: &'a [u8],
+    dims: Cow<'a, str>,
+    types: Cow<'a, str>,
+    concrete: Cow<'a, str>,
     /// What a kernel and the call that issued it have in common.
-    external: &'a [u8],
+    external: Cow<'a, str>,
+}
+
+impl<'a> Params<'a> {
+    /// The names of these arguments. One that names an operation has the first.
+    pub(crate) const NAMES: [&'static str; 18] = [
+        "Collective name",
+        "dtype",
+        "In msg nelems",
+        "Out msg nelems",
+        "Process Group Name",
+        "Process Group Ranks",
+        "Process Group ID",
+        "Group size",
+        "Seq",
+        "Src Rank",
+        "Dst Rank",
+        "Root Rank",
+        "In split size",
+        "Input Dims",
+        "Input type",
+        "Concrete Inputs",
+        "External id",
+        "external id",
+    ];
+
+    /// Takes in an argument; `value` returns its value as text, without quotes.
+    #[inline]
+    pub(crate) fn add(&mut self, key: &[u8], value: impl FnOnce() -> Cow<'a, str>) {
+        let place = match key {
+            b"Input Dims" => &mut self.dims,
+            b"Input type" => &mut self.types,
+            b"Concrete Inputs" => &mut self.concrete,
+            b"External id" | b"external id" => &mut self.external,
+            b"Process Group ID" if self.stated.group.is_empty() => &mut self.stated.group,
+            _ => match std::str::from_utf8(key).ok().and_then(|key| self.stated.place(key)) {
+                Some(place) => place,
+                None => return,
+            },
+        };
+        *place = match value() {
+            long if long.len() > TEXT_MAX => Cow::Owned(long.chars().take(TEXT_MAX).collect()),
+            text => text,
+        };
+    }
 }
 
 impl Collector {
-    pub(super) fn new(spill: &Spill) -> Collector {
+    pub(crate) fn new(spill: &Spill) -> Collector {
         Collector {
             found: CollectiveParts::new(spill),
             messages: Vec::new(),
@@ -98,42 +163,40 @@ impl Collector {
             groups: Groups::default(),
             nccl: Finder::new("nccl"),
             rccl: Finder::new("rccl"),
-            stated: Finder::new("\"Collective name\""),
         }
     }
 
     /// Processes an event with a duration.
     #[inline]
-    pub(super) fn look(
+    pub(crate) fn look<C: Candidate>(
         &mut self,
-        bytes: &[u8],
-        spans: &EventSpans,
+        event: &C,
         start_ps: Picoseconds,
         end_ps: Picoseconds,
-    ) -> Result<(), Fault> {
-        let (name, category) = (spans.name.of(bytes), words::category(spans.cat.of(bytes)));
-        match category {
+    ) -> Result<(), C::Fault> {
+        let name = event.name();
+        match event.category() {
             b"kernel" if self.nccl.find(name).is_some() || self.rccl.find(name).is_some() => {
-                self.kernel(bytes, spans, start_ps, end_ps)
+                self.kernel(event, start_ps, end_ps)
             }
             // Earlier versions have no other category for annotations.
-            b"user_annotation" | b"cpu_op" if name.starts_with(b"\"gloo:") => self.gloo(bytes, spans, start_ps, end_ps),
-            b"user_annotation" if !name.starts_with(b"\"nccl:") && self.states(spans.args.of(bytes)) => {
-                self.stated(bytes, spans, start_ps, end_ps)
+            b"user_annotation" | b"cpu_op" if name.starts_with(b"gloo:") => self.gloo(event, start_ps, end_ps),
+            b"user_annotation" if !name.starts_with(b"nccl:") && event.names_operation() => {
+                self.stated(event, start_ps, end_ps)
             }
-            b"cpu_op" if name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\"") => {
-                self.call(bytes, spans, start_ps, end_ps)
+            b"cpu_op" if name.starts_with(b"c10d::send") || name == b"c10d::recv_" => {
+                self.call(event, start_ps, end_ps)
             }
-            b"cpu_op" if name == b"\"record_param_comms\"" => {
+            b"cpu_op" if name == b"record_param_comms" => {
                 self.enqueued += 1;
-                self.issue(bytes, spans, start_ps)
+                self.issue(event, start_ps)
             }
             _ => Ok(()),
         }
     }
 
     /// Returns all collectives on absolute times, and the groups that their events named.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         mut self,
         base_ps: Picoseconds,
         rank: Option<u32>,
@@ -167,81 +230,75 @@ impl Collector {
         (self.found, self.groups.into_keys(), self.steps)
     }
 
-    /// Whether args name a collective.
-    fn states(&self, args: &[u8]) -> bool {
-        !args.is_empty() && self.stated.find(args).is_some()
-    }
-
-    fn kernel(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
+    fn kernel<C: Candidate>(&mut self, candidate: &C, start: Picoseconds, end: Picoseconds) -> Result<(), C::Fault> {
         self.kernels += 1;
-        let external = params(bytes, spans.args)?.external;
-        if let Some(number) = number(external).filter(|_| self.issued.len() < ISSUES_MAX) {
+        let external = candidate.params()?.external;
+        if let Some(number) = number(&external).filter(|_| self.issued.len() < ISSUES_MAX) {
             self.issued.push((number, start));
         }
-        self.stated(bytes, spans, start, end)
+        self.stated(candidate, start, end)
     }
 
     /// Notes when the host issued an operation.
-    fn issue(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds) -> Result<(), Fault> {
-        let external = params(bytes, spans.args)?.external;
-        if let Some(number) = number(external).filter(|_| self.issues.len() < ISSUES_MAX) {
+    fn issue<C: Candidate>(&mut self, candidate: &C, start: Picoseconds) -> Result<(), C::Fault> {
+        let external = candidate.params()?.external;
+        if let Some(number) = number(&external).filter(|_| self.issues.len() < ISSUES_MAX) {
             self.issues.insert(number, start);
         }
         Ok(())
     }
 
     /// Keeps an event that is the operation itself, according to its args.
-    fn stated(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
-        let stated = params(bytes, spans.args)?.stated;
-        let called = || kernel_name(&text(spans.name.of(bytes)));
+    fn stated<C: Candidate>(&mut self, candidate: &C, start: Picoseconds, end: Picoseconds) -> Result<(), C::Fault> {
+        let stated = candidate.params()?.stated;
+        let called = || kernel_name(&lossy(candidate.name()));
         let (label, number, recipients) = stated.part(called, &mut self.groups);
-        let track = self.track(bytes, spans);
+        let track = self.track(candidate);
         self.keep(CollectiveEvent { label, number, start_ps: start, end_ps: end, recipients }, track);
         Ok(())
     }
 
-    fn gloo(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
-        let params = params(bytes, spans.args)?;
-        let name = text(spans.name.of(bytes)).trim_start_matches("gloo:").to_owned();
+    fn gloo<C: Candidate>(&mut self, candidate: &C, start: Picoseconds, end: Picoseconds) -> Result<(), C::Fault> {
+        let params = candidate.params()?;
+        let name = lossy(candidate.name()).trim_start_matches("gloo:").to_owned();
         let kind = kind_of(&name);
         // Unlike the others these may differ between ranks: an uneven exchange, inputs on the root
         // alone.
         let uneven =
             name.contains("all_to_all") || matches!(kind, CollectiveKind::FromRoot(_)) && name.contains("scatter");
-        let dims = if uneven { String::new() } else { packed(params.dims) };
-        let types = if uneven { String::new() } else { packed(params.types) };
+        let dims = if uneven { String::new() } else { packed(&params.dims) };
+        let types = if uneven { String::new() } else { packed(&params.types) };
         let label = if matches!(kind, CollectiveKind::PointToPoint { .. }) { "p2p" } else { &name };
         let signature = format!("{label} {types} {dims}").trim_end().to_owned();
-        let recipients = if is_exchange(&name) { list_recipients(params.dims) } else { Recipients::All };
+        let recipients = if is_exchange(&name) { list_recipients(&params.dims) } else { Recipients::All };
         let instance = Instance::Order { group: None, signature };
         let label = Label { name, kind, instance, replicas: Replicas::Absent, device: None };
-        let track = self.track(bytes, spans);
+        let track = self.track(candidate);
         self.keep(CollectiveEvent { label, number: 0, start_ps: start, end_ps: end, recipients }, track);
         Ok(())
     }
 
-    fn call(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
+    fn call<C: Candidate>(&mut self, candidate: &C, start: Picoseconds, end: Picoseconds) -> Result<(), C::Fault> {
         if self.calls.len() >= CALLS_MAX {
             return Ok(());
         }
-        let params = params(bytes, spans.args)?;
+        let params = candidate.params()?;
         // Tensors, group, peer, tag.
-        let Ok(inputs) = serde_json::from_slice::<Vec<String>>(params.concrete) else { return Ok(()) };
+        let Ok(inputs) = serde_json::from_str::<Vec<String>>(&params.concrete) else { return Ok(()) };
         if let [_, _, peer, tag, ..] = inputs.as_slice()
             && let Ok(peer) = peer.parse()
             && tag.len() < TEXT_MAX
         {
-            let send = spans.name.of(bytes).starts_with(b"\"c10d::send");
-            let track = self.track(bytes, spans);
+            let send = candidate.name().starts_with(b"c10d::send");
+            let track = self.track(candidate);
             self.calls.push(Call { track, send, start_ps: start, end_ps: end, peer, tag: tag.clone() });
         }
         Ok(())
     }
 
-    fn track(&mut self, bytes: &[u8], spans: &EventSpans) -> u64 {
-        let key = [words::number(spans.pid.of(bytes)), b" ", words::number(spans.tid.of(bytes))].concat();
+    fn track<C: Candidate>(&mut self, candidate: &C) -> u64 {
         let next = self.tracks.len() as u64;
-        *self.tracks.entry(key).or_insert(next)
+        *self.tracks.entry(candidate.track()).or_insert(next)
     }
 
     fn keep(&mut self, event: CollectiveEvent, track: u64) {
@@ -257,8 +314,8 @@ impl Collector {
 
 /// Recipients of an exchange of lists: one tensor for each rank, whose dimensions are given. A
 /// single tensor is divided, and the trace does not contain the sizes.
-fn list_recipients(dims: &[u8]) -> Recipients {
-    match serde_json::from_slice::<Vec<Vec<u64>>>(dims) {
+fn list_recipients(dims: &str) -> Recipients {
+    match serde_json::from_str::<Vec<Vec<u64>>>(dims) {
         Ok(tensors) if tensors.len() > 1 && tensors.iter().flatten().all(|size| *size > 0) => Recipients::All,
         _ => Recipients::Unknown,
     }
@@ -289,55 +346,13 @@ fn global_rank(member: u32, rank: Option<u32>, groups: &[GroupKey]) -> Option<u3
     found
 }
 
-fn params<'a>(bytes: &'a [u8], args: Span) -> Result<Params<'a>, Fault> {
-    let mut params = Params::default();
-    if args.of(bytes).first() != Some(&b'{') {
-        return Ok(params);
-    }
-    scan::object(&bytes[..args.end()], args.start(), |key, value| {
-        let value = &bytes[value];
-        match key {
-            b"Input Dims" => params.dims = value,
-            b"Input type" => params.types = value,
-            b"Concrete Inputs" => params.concrete = value,
-            b"External id" | b"external id" => params.external = value,
-            b"Process Group ID" if params.stated.group.is_empty() => params.stated.group = bare(value),
-            _ => {
-                if let Some(place) = std::str::from_utf8(key).ok().and_then(|key| params.stated.place(key)) {
-                    *place = bare(value);
-                }
-            }
-        }
-        Ok(())
-    })?;
-    Ok(params)
-}
-
-/// A number, quoted or not.
-fn number(value: &[u8]) -> Option<u64> {
-    bare(value).parse().ok()
-}
-
-/// A string without its quotes, or another value as it is.
-pub(super) fn text(value: &[u8]) -> String {
-    bare(value).into_owned()
-}
-
-fn bare(value: &[u8]) -> Cow<'_, str> {
-    let bare = match value {
-        [b'"', inner @ .., b'"'] => inner,
-        other => other,
-    };
-    match lossy(bare) {
-        long if long.len() > TEXT_MAX => Cow::Owned(long.chars().take(TEXT_MAX).collect()),
-        text => text,
-    }
+fn number(value: &str) -> Option<u64> {
+    value.parse().ok()
 }
 
 /// A value without white space: files that were formatted again compare equal.
-fn packed(value: &[u8]) -> String {
-    let bytes: Vec<u8> = value.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(TEXT_MAX).collect();
-    lossy(&bytes).into_owned()
+fn packed(value: &str) -> String {
+    value.chars().filter(|letter| !letter.is_ascii_whitespace()).take(TEXT_MAX).collect()
 }
 
 /// The name of a kernel without its parameters.
@@ -361,9 +376,22 @@ mod tests {
     #[test]
     fn an_exchange_of_lists_says_to_whom_it_sends() {
         use Recipients::{All, Unknown};
-        assert_eq!(list_recipients(b"[[32], [32]]"), All);
-        for dims in [&b"[[32], [0]]"[..], b"[[64]]", b"[]", b"", b"[[[32], [32]], [[32], [32]]]"] {
-            assert_eq!(list_recipients(dims), Unknown, "{}", String::from_utf8_lossy(dims));
+        assert_eq!(list_recipients("[[32], [32]]"), All);
+        for dims in ["[[32], [0]]", "[[64]]", "[]", "", "[[[32], [32]], [[32], [32]]]"] {
+            assert_eq!(list_recipients(dims), Unknown, "{dims}");
+        }
+    }
+
+    #[test]
+    fn the_named_arguments_are_taken() {
+        for name in Params::NAMES {
+            let mut params = Params::default();
+            let mut is_taken = false;
+            params.add(name.as_bytes(), || {
+                is_taken = true;
+                Cow::Borrowed("1")
+            });
+            assert!(is_taken, "{name}");
         }
     }
 
