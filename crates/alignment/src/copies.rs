@@ -3,7 +3,7 @@
 //!
 //! JAX writes `HOST.xplane.pb` and, next to it, `HOST.trace.json.gz` and optionally
 //! `perfetto_trace.json.gz`: the same events, with times since the session's start and no host, so
-//! that no clock fits them. Files of the same name whose unpacked contents are equal are copies,
+//! that no clock fits them. rocprofv3 writes `NAME_results.pftrace` next to `NAME_results.db`. Files of the same name whose unpacked contents are equal are copies,
 //! whatever directory they are in. Length and checksum of the unpacked data decide; where those at
 //! the end of packed files differ, nothing is unpacked. It does not compare events.
 
@@ -49,6 +49,10 @@ fn of_session(path: &Path, all: &BTreeSet<PathBuf>) -> Option<PathBuf> {
     let host = name.strip_suffix(".trace.json").filter(|host| !host.ends_with(".pt"));
     if let Some(host) = host {
         return Some(folder.join(format!("{host}.xplane.pb"))).filter(|original| all.contains(original));
+    }
+    if let Some(of_process) = name.strip_suffix(".pftrace") {
+        let database = folder.join(format!("{of_process}.db"));
+        return Some(database).filter(|original| all.contains(original));
     }
     if name != "perfetto_trace.json" {
         return None;

@@ -17,7 +17,7 @@ use foldhash::fast::FixedState;
 use probe_sync_formats::Error;
 use probe_sync_formats::chunk::order::{Row, in_order};
 use probe_sync_formats::chunk::{Chunk, Flow, Track, TrackId, TrackKind};
-use probe_sync_formats::perfetto::fields as field;
+use probe_sync_formats::perfetto::{attributes, fields as field};
 use probe_sync_formats::protobuf::{put_bytes, put_number};
 
 use super::flows::Waiting;
@@ -44,22 +44,6 @@ pub(super) struct Perfetto<W> {
     waiting: Waiting,
     taken: Vec<Flow>,
     report: WriteReport,
-}
-
-/// A TracePacket with metadata of the whole trace; from v58 on trace processor lists it in its
-/// table `metadata`; earlier versions ignore it.
-fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
-    let (mut packet, mut attributes, mut entry) = (Vec::new(), Vec::new(), Vec::new());
-    for (key, text) in metadata {
-        entry.clear();
-        put_bytes(&mut entry, field::ATTRIBUTE_KEY, key.as_bytes());
-        put_bytes(&mut entry, field::ATTRIBUTE_TEXT, text.as_bytes());
-        put_bytes(&mut attributes, field::ATTRIBUTES_ENTRY, &entry);
-    }
-    // The number of the first sequence.
-    put_number(&mut packet, field::PACKET_SEQUENCE, 1);
-    put_bytes(&mut packet, field::PACKET_ATTRIBUTES, &attributes);
-    packet
 }
 
 /// State of a track.

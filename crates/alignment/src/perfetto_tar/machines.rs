@@ -6,11 +6,13 @@
 //! Perfetto gives each clock of a machine one offset.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
 
 use crate::Error;
 use probe_sync_estimate::series::{MapChain, TimeMap};
 use probe_sync_formats::model::{PS_PER_NS, Picoseconds};
-use probe_sync_formats::{Perfetto, TraceFormat};
+use probe_sync_formats::{Perfetto, TraceFormat, gzip};
 
 use super::offset::{self, Constant};
 use crate::calibrated::{Calibrated, CalibratedTrace};
@@ -68,12 +70,25 @@ pub(super) fn machines(calibrated: &Calibrated) -> Result<Vec<Machine>, Error> {
 fn refuse_other_format(of: &CalibratedTrace) -> Result<(), Error> {
     let perfetto: &dyn TraceFormat = &Perfetto;
     if of.trace.format == perfetto {
-        return Ok(());
+        return refuse_packed(&of.trace.path);
     }
     let (path, format) = (of.trace.path.display(), of.trace.format.name());
     let problem = format!(
         "{path} is a trace in the format {format}, but an output that ends in .tar only accepts Perfetto traces; choose one that ends \
         in .pftrace, which accepts all other formats"
+    );
+    Err(Error::Request { problem })
+}
+
+/// Perfetto does not unpack the members of a TAR.
+fn refuse_packed(path: &Path) -> Result<(), Error> {
+    let head = File::open(path).and_then(|mut file| gzip::head(&mut file, 2)).map_err(Error::io(path, "open"))?;
+    if !gzip::is_packed(&head) {
+        return Ok(());
+    }
+    let problem = format!(
+        "{}: the trace is compressed with gzip, and a TAR would contain it compressed; decompress it first (gunzip)",
+        path.display()
     );
     Err(Error::Request { problem })
 }

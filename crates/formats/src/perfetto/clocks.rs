@@ -4,8 +4,8 @@
 //! `ProtoTraceReader::ParseClockSnapshot` and `ClockTracker` of trace processor v58. Times of
 //! packets are on the trace's clock, which is BOOTTIME unless a snapshot names another
 //! (`primary_trace_clock`) or the packet or its sequence does. Clocks 64 to 127 belong to a
-//! sequence, and a snapshot relates them to one that all packets share. For other clocks, the last
-//! snapshot that contains both determines their difference. The target clock is BOOTTIME, which v58
+//! sequence, and a snapshot relates them to one that all packets share. For other clocks, the
+//! last snapshot before the time determines their difference, of those before it in the file. The target clock is BOOTTIME, which v58
 //! knows by one name in every file whatever clock the trace is on, or REALTIME if the trace is on
 //! that and never states BOOTTIME.
 //!
@@ -38,10 +38,8 @@ pub(super) struct Clocks {
     pub(super) is_stated: bool,
     /// A time was converted.
     in_use: bool,
-    /// By clock: wanted clock minus that clock, ns.
-    ahead: BTreeMap<u32, i128>,
-    /// The snapshots written state the wanted clock's time as REALTIME.
-    is_realtime_wanted: bool,
+    /// By clock: its relations to the wanted clock, in the order of the file.
+    relations: BTreeMap<u32, Vec<Relation>>,
     sequences: HashMap<u32, Sequence, FixedState>,
     /// Packets seen.
     packets: u64,
@@ -73,10 +71,35 @@ struct OwnClock {
     written: Written,
 }
 
+/// The relation of a clock to the wanted clock in a snapshot.
+#[derive(Copy, Clone, Debug, Default)]
+struct Relation {
+    reading_ns: i128,
+    /// The wanted clock minus this one, ns.
+    ahead_ns: i128,
+    /// The same as a rewriter states it.
+    ahead_written_ns: i128,
+}
+
+/// A time of a clock on the wanted clock.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct OnWanted {
+    pub(super) time_ns: i64,
+    ahead_written_ns: i128,
+}
+
+impl OnWanted {
+    /// The time of its own clock that states a new time on the wanted clock, ns.
+    pub(super) fn restated(self, new_ns: i64) -> i128 {
+        i128::from(new_ns).saturating_sub(self.ahead_written_ns)
+    }
+}
+
 /// What a rewriter states about a clock of a sequence.
 #[derive(Copy, Clone, Debug)]
 struct Written {
-    unit_ns: u64,
+    /// Decided at its first snapshot: a clock keeps its unit.
+    unit_ns: Option<u64>,
     /// The shared clock minus this one, ns.
     behind_ns: i128,
     last_ns: i128,
@@ -85,12 +108,19 @@ struct Written {
 /// A packet's time and the clock that states it.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Located {
-    /// On the wanted clock, ns; `None` if nothing relates the packet's clock to that.
-    pub(super) time_ns: Option<i64>,
+    /// On the wanted clock; `None` if nothing relates the packet's clock to that.
+    on_wanted: Option<OnWanted>,
     /// A clock that all packets share.
     clock: u32,
     /// The sequence and its clock that the packet uses, and the reading of that clock, ns.
     own: Option<(u32, u32, i128)>,
+}
+
+impl Located {
+    /// On the wanted clock, ns.
+    pub(super) fn time_ns(&self) -> Option<i64> {
+        self.on_wanted.map(|on_wanted| on_wanted.time_ns)
+    }
 }
 
 impl Default for Clocks {
@@ -100,8 +130,7 @@ impl Default for Clocks {
             trace_clock: BOOTTIME,
             is_stated: false,
             in_use: false,
-            ahead: BTreeMap::new(),
-            is_realtime_wanted: false,
+            relations: BTreeMap::new(),
             sequences: HashMap::default(),
             packets: 0,
             read: Vec::new(),
@@ -150,18 +179,21 @@ impl Clocks {
             None => (stated, time, None),
         };
         self.in_use = true;
-        Some(Located { time_ns: self.on_wanted(clock, ns), clock, own })
+        Some(Located { on_wanted: self.on_wanted(clock, ns), clock, own })
     }
 
-    /// A shared clock's time on the wanted clock, ns.
-    pub(super) fn on_wanted(&self, clock: u32, ns: i128) -> Option<i64> {
-        let ahead = if clock == self.wanted { 0 } else { *self.ahead.get(&clock)? };
-        i64::try_from(ns.saturating_add(ahead)).ok()
-    }
-
-    /// The written time of a shared clock, for a new time on the wanted clock, ns.
-    pub(super) fn from_wanted(&self, clock: u32, new_ns: i64) -> i128 {
-        i128::from(new_ns).saturating_sub(self.ahead_written(clock))
+    /// A shared clock's time on the wanted clock.
+    pub(super) fn on_wanted(&self, clock: u32, ns: i128) -> Option<OnWanted> {
+        let relation = match self.relations.get(&clock) {
+            _ if clock == self.wanted => Relation::default(),
+            Some(all) => {
+                let after = all.partition_point(|relation| relation.reading_ns <= ns);
+                *all.get(after.saturating_sub(1))?
+            }
+            None => return None,
+        };
+        let time_ns = i64::try_from(ns.saturating_add(relation.ahead_ns)).ok()?;
+        Some(OnWanted { time_ns, ahead_written_ns: relation.ahead_written_ns })
     }
 
     /// The number that states `new_ns`, a time on the wanted clock, in place of a packet's, and
@@ -171,7 +203,7 @@ impl Clocks {
     /// # Errors
     /// Returns an error for a time before the zero of its clock.
     pub(super) fn restate(&mut self, located: &Located, new_ns: Option<i64>) -> Result<Option<(u64, bool)>, String> {
-        let shared_ns = new_ns.map(|new_ns| self.from_wanted(located.clock, new_ns));
+        let shared_ns = located.on_wanted.zip(new_ns).map(|(on_wanted, new_ns)| on_wanted.restated(new_ns));
         let Some((sequence, clock, own_ns)) = located.own else {
             let number = shared_ns.map(|shared_ns| unsigned(shared_ns, located.clock)).transpose()?;
             return Ok(number.map(|number| (number, false)));
@@ -180,7 +212,7 @@ impl Clocks {
         let own = own.expect("a packet is restated before the next one is read");
         let new_ns = shared_ns.map_or(own_ns, |shared_ns| shared_ns.saturating_sub(own.written.behind_ns));
         let from_ns = if own.reading.is_incremental { own.written.last_ns } else { 0 };
-        let unit_ns = i128::from(own.written.unit_ns);
+        let unit_ns = i128::from(own.written.unit_ns.unwrap_or(own.reading.unit_ns));
         let units = new_ns.saturating_sub(from_ns).saturating_add(unit_ns / 2).div_euclid(unit_ns);
         let stated_ns = from_ns.saturating_add(units.saturating_mul(unit_ns));
         own.written.last_ns = stated_ns;
@@ -198,16 +230,27 @@ impl Clocks {
         map: &mut dyn FnMut(i64) -> i64,
     ) -> Result<Vec<(u64, u64)>, String> {
         let mut written = Vec::with_capacity(snapshot.readings.len());
+        let now = snapshot.of(self.wanted).and_then(|now| i64::try_from(now).ok());
         for reading in &snapshot.readings {
-            let old_ns = if is_own(reading.clock) { None } else { self.on_wanted(reading.clock, reading.ns()) };
-            let new_ns = old_ns.map(&mut *map).filter(|new_ns| Some(*new_ns) != old_ns);
-            let Some(new_ns) = new_ns else {
+            let (clock, ns) = (reading.clock, reading.ns());
+            let on_wanted = match now {
+                _ if is_own(clock) => None,
+                Some(now) => Some(OnWanted { time_ns: now, ahead_written_ns: i128::from(now).saturating_sub(ns) }),
+                None => self.on_wanted(clock, ns),
+            };
+            let moved = on_wanted.map(|on_wanted| (on_wanted, map(on_wanted.time_ns)));
+            let Some((on_wanted, new_ns)) = moved.filter(|(on_wanted, new_ns)| on_wanted.time_ns != *new_ns) else {
                 written.push((reading.value, reading.unit_ns));
                 continue;
             };
-            self.is_realtime_wanted |= reading.clock == REALTIME;
-            let new_ns = unsigned(self.from_wanted(reading.clock, new_ns), reading.clock)?;
-            written.push((new_ns / reading.unit_ns, reading.unit_ns));
+            let new_ns = match self.relations.get_mut(&clock).and_then(|all| all.last_mut()) {
+                Some(relation) if clock == REALTIME && now.is_some() => {
+                    relation.ahead_written_ns = 0;
+                    new_ns.into()
+                }
+                _ => on_wanted.restated(new_ns),
+            };
+            written.push((unsigned(new_ns, clock)? / reading.unit_ns, reading.unit_ns));
         }
         let Some(own) = self.sequences.get_mut(&sequence).map(|sequence| &mut sequence.own) else { return Ok(written) };
         for (reading, place) in snapshot.readings.iter().zip(0..) {
@@ -216,17 +259,14 @@ impl Clocks {
             let shared_ns = place_of_shared.map(|place| i128::from(written[place].0) * i128::from(written[place].1));
             let shared_ns = shared_ns.unwrap_or(own.shared.1);
             // Times between the units of a coarse clock need finer ones.
-            let unit_ns = if shared_ns == own.shared.1 { reading.unit_ns } else { 1 };
+            let is_same = shared_ns == own.shared.1;
+            let unit_ns = own.written.unit_ns.unwrap_or(if is_same { reading.unit_ns } else { 1 });
             let own_ns = reading.ns();
-            own.written = Written { unit_ns, behind_ns: shared_ns.saturating_sub(own_ns), last_ns: own_ns };
+            let behind_ns = shared_ns.saturating_sub(own_ns);
+            own.written = Written { unit_ns: Some(unit_ns), behind_ns, last_ns: own_ns };
             written[place] = (unsigned(own_ns, reading.clock)? / unit_ns, unit_ns);
         }
         Ok(written)
-    }
-
-    fn ahead_written(&self, clock: u32) -> i128 {
-        let is_wanted = clock == self.wanted || clock == REALTIME && self.is_realtime_wanted;
-        if is_wanted { 0 } else { self.ahead.get(&clock).copied().unwrap_or_default() }
     }
 
     /// Keeps the number that a sequence has for a name that is a marker.
@@ -259,9 +299,16 @@ impl Clocks {
         }
         if let Some(now) = snapshot.of(self.wanted) {
             for reading in snapshot.readings.iter().filter(|reading| !is_own(reading.clock)) {
-                if self.ahead.len() < CLOCKS_MAX || self.ahead.contains_key(&reading.clock) {
-                    self.ahead.insert(reading.clock, now.saturating_sub(reading.ns()));
+                if self.relations.len() >= CLOCKS_MAX && !self.relations.contains_key(&reading.clock) {
+                    continue;
                 }
+                let ahead_ns = now.saturating_sub(reading.ns());
+                let relation = Relation { reading_ns: reading.ns(), ahead_ns, ahead_written_ns: ahead_ns };
+                let all = self.relations.entry(reading.clock).or_default();
+                if all.len() >= PAIRS_MAX {
+                    all.pop();
+                }
+                all.push(relation);
             }
             self.pair(now, snapshot);
         }
@@ -273,7 +320,8 @@ impl Clocks {
         for reading in snapshot.readings.iter().filter(|reading| is_own(reading.clock)) {
             let last_ns = reading.ns();
             let behind_ns = shared.1.saturating_sub(last_ns);
-            let written = Written { unit_ns: reading.unit_ns, behind_ns, last_ns };
+            let unit_ns = own.get(&reading.clock).and_then(|before| before.written.unit_ns);
+            let written = Written { unit_ns, behind_ns, last_ns };
             own.insert(reading.clock, OwnClock { reading: *reading, shared, last_ns, written });
         }
         Ok(())

@@ -4,13 +4,17 @@
 //! One pass over the packets fills `model::TraceFacts`; `packet` decodes them, and `clocks`
 //! converts their times. A trace is refused if it already covers several machines or cannot be
 //! inspected. Everything with a time counts as an event unless it belongs to the recording itself.
-//! Only a marker (`probe_sync.rank#3/8`) states whose trace it is; without one the caller must. It
-//! does not read collectives.
+//! Only a marker (`probe_sync.rank#3/8`) states whose trace it is; without one the caller must.
+//! `operations` reads collectives in a second pass, if any name or argument suggests that there are
+//! some.
 
 use std::path::Path;
 
+use memchr::memmem::Finder;
+
 use super::clocks::{self, Clocks};
 use super::kernel::Kernel;
+use super::operations;
 use super::packet::{self, Packet, bytes, inside};
 use crate::Error;
 use crate::marker::{Marker, Stamps};
@@ -30,7 +34,12 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     if reader.unplaced > 0 && reader.span.is_none() {
         return Err(source.malformed(0, UNPLACED));
     }
-    Ok(reader.finish())
+    let may_state_operations = reader.may_state_operations;
+    let mut facts = reader.finish();
+    if may_state_operations {
+        operations::add(path, options, &mut facts)?;
+    }
+    Ok(facts)
 }
 
 /// State of one pass.
@@ -45,6 +54,9 @@ struct Reader<'a> {
     untimed: u64,
     unplaced: u64,
     kernel: Kernel,
+    /// A packet contains a word of PyTorch's operations and steps.
+    may_state_operations: bool,
+    words: [Finder<'static>; 5],
 }
 
 impl<'a> Reader<'a> {
@@ -59,11 +71,16 @@ impl<'a> Reader<'a> {
             untimed: 0,
             unplaced: 0,
             kernel: Kernel::default(),
+            may_state_operations: false,
+            words: WORDS.map(Finder::new),
         }
     }
 
     /// Takes in a packet; places in a fault are those of the packet.
     fn packet(&mut self, packet: &Packet<'_>) -> Result<(), Fault> {
+        let texts = [packet.interned, packet.event, packet.gpu_stage].into_iter().flatten();
+        self.may_state_operations = self.may_state_operations
+            || texts.into_iter().any(|text| self.words.iter().any(|word| word.find(text).is_some()));
         self.clocks.tell(packet).map_err(Fault::new)?;
         if let Some(message) = packet.attributes {
             self.attributes(message)?;
@@ -99,7 +116,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         // Incremental clocks count on with every packet that has a time.
-        let time_ns = self.clocks.locate(packet).and_then(|located| located.time_ns);
+        let time_ns = self.clocks.locate(packet).and_then(|located| located.time_ns());
         if packet.snapshot.is_some()
             || packet.of_service
             || packet.attributes.is_some()
@@ -188,7 +205,8 @@ impl<'a> Reader<'a> {
     fn finish(self) -> TraceFacts {
         let Self { clocks, stamps, mut facts, span, .. } = self;
         let all = span.map(|(first, last)| (Picoseconds::from(first) * PS_PER_NS, Picoseconds::from(last) * PS_PER_NS));
-        let believed = self.spread.reach().map(|reach| (reach.first_ps, reach.last_ps));
+        facts.reach = self.spread.reach();
+        let believed = facts.reach.map(|reach| (reach.first_ps, reach.last_ps));
         if believed.is_some() {
             facts.warnings.push(
                 "some events lie days or decades away from all others; they were not analysed and are kept \
@@ -230,5 +248,7 @@ fn include(spread: &mut Spread, span: &mut Option<(i64, i64)>, time_ns: i64) {
     *span = Some((first.min(time_ns), last.max(time_ns)));
 }
 
+/// Words that operations and steps of PyTorch have.
+const WORDS: [&str; 5] = ["Collective name", "nccl", "rccl", "gloo:", "ProfilerStep#"];
 const UNPLACED: &str = "the times of the trace cannot be converted: its events are on clocks that no ClockSnapshot relates to \
     BOOTTIME; record it with snapshots of all clocks";

@@ -27,6 +27,9 @@ pub const PACKET_GPU_STAGE: u32 = 53;
 pub const PACKET_CLOCK: u32 = 58;
 pub const PACKET_DEFAULTS: u32 = 59;
 pub const PACKET_DESCRIPTOR: u32 = 60;
+/// As the flag STATE_CLEARED, of old writers.
+pub const PACKET_CLEARED: u32 = 41;
+pub const PACKET_AFTER_LOSS: u32 = 42;
 pub const PACKET_IS_FIRST: u32 = 87;
 pub const PACKET_MACHINE: u32 = 98;
 pub const PACKET_CLOCK_SYNC: u32 = 107;
@@ -59,6 +62,28 @@ pub const LOG_EVENT_TIME: u32 = 5;
 
 // GpuRenderStageEvent
 pub const STAGE_DURATION: u32 = 2;
+pub const STAGE_QUEUE_NUMBER: u32 = 3;
+pub const STAGE_NUMBER: u32 = 4;
+pub const STAGE_EXTRA: u32 = 6;
+pub const STAGE_GPU: u32 = 11;
+pub const STAGE_QUEUE_ID: u32 = 13;
+pub const STAGE_ID: u32 = 14;
+pub const STAGE_NAME: u32 = 17;
+pub const STAGE_KERNEL_ID: u32 = 19;
+pub const STAGE_NAME_ID: u32 = 20;
+pub const EXTRA_KEY: u32 = 1;
+pub const EXTRA_VALUE: u32 = 2;
+
+// GpuCounterEvent, GpuCounterEvent.GpuCounter; GpuCounterDescriptor, GpuCounterDescriptor.GpuCounterSpec
+pub const GPU_COUNTERS_DESCRIPTOR: u32 = 1;
+pub const GPU_COUNTERS_VALUE: u32 = 2;
+pub const GPU_COUNTERS_GPU: u32 = 3;
+pub const GPU_COUNTERS_DESCRIPTOR_ID: u32 = 4;
+pub const GPU_COUNTER_ID: u32 = 1;
+pub const GPU_COUNTER_INTEGER: u32 = 2;
+pub const GPU_COUNTER_FLOAT: u32 = 3;
+pub const GPU_COUNTER_SPEC: u32 = 1;
+pub const GPU_COUNTER_NAME: u32 = 2;
 
 // TraceAttributes, TraceAttributes.Attribute
 pub const ATTRIBUTES_ENTRY: u32 = 1;
@@ -94,6 +119,8 @@ pub const DESCRIPTOR_PROCESS: u32 = 3;
 pub const DESCRIPTOR_THREAD: u32 = 4;
 pub const DESCRIPTOR_PARENT: u32 = 5;
 pub const DESCRIPTOR_COUNTER: u32 = 8;
+pub const DESCRIPTOR_STATIC_NAME: u32 = 10;
+pub const DESCRIPTOR_ATRACE_NAME: u32 = 13;
 pub const DESCRIPTOR_CHILD_ORDER: u32 = 11;
 pub const DESCRIPTOR_RANK: u32 = 12;
 /// For the root track, number 0.
@@ -107,6 +134,7 @@ pub const NEVER_MERGE: u64 = 2;
 
 // ProcessDescriptor
 pub const PROCESS_PID: u32 = 1;
+pub const PROCESS_COMMAND: u32 = 2;
 pub const PROCESS_NAME: u32 = 6;
 
 // ThreadDescriptor
@@ -115,17 +143,40 @@ pub const THREAD_TID: u32 = 2;
 pub const THREAD_NAME: u32 = 5;
 
 // CounterDescriptor
+pub const COUNTER_UNIT: u32 = 3;
+pub const COUNTER_MULTIPLIER: u32 = 4;
+pub const COUNTER_IS_INCREMENTAL: u32 = 5;
 pub const COUNTER_UNIT_NAME: u32 = 6;
 
 // TrackEvent
 pub const EVENT_CATEGORY_ID: u32 = 3;
 pub const EVENT_ARGUMENT: u32 = 4;
+pub const EVENT_OF_CHROME: u32 = 6;
 pub const EVENT_TYPE: u32 = 9;
 pub const EVENT_NAME_ID: u32 = 10;
 pub const EVENT_TRACK: u32 = 11;
+pub const EVENT_EXTRA_VALUES: u32 = 12;
+pub const EVENT_CATEGORY: u32 = 22;
 pub const EVENT_NAME: u32 = 23;
+pub const EVENT_VALUE: u32 = 30;
+pub const EVENT_EXTRA_TRACKS: u32 = 31;
+pub const EVENT_OLD_FLOW: u32 = 36;
+pub const EVENT_OLD_LAST_FLOW: u32 = 42;
 pub const EVENT_FLOAT_VALUE: u32 = 44;
+pub const EVENT_EXTRA_FLOAT_TRACKS: u32 = 45;
+pub const EVENT_EXTRA_FLOAT_VALUES: u32 = 46;
 pub const EVENT_FLOW: u32 = 47;
+pub const EVENT_LAST_FLOW: u32 = 48;
+
+// TrackEvent.LegacyEvent
+pub const CHROME_NAME_ID: u32 = 1;
+pub const CHROME_PHASE: u32 = 2;
+pub const CHROME_DURATION_US: u32 = 3;
+pub const CHROME_PID: u32 = 18;
+pub const CHROME_TID: u32 = 19;
+
+// TracePacketDefaults
+pub const DEFAULTS_EVENT: u32 = 11;
 
 // TrackEvent.Type
 pub const SLICE_BEGIN: u64 = 1;
@@ -140,11 +191,33 @@ pub const ARGUMENT_UNSIGNED: u32 = 3;
 pub const ARGUMENT_INTEGER: u32 = 4;
 pub const ARGUMENT_FLOAT: u32 = 5;
 pub const ARGUMENT_TEXT: u32 = 6;
+pub const ARGUMENT_POINTER: u32 = 7;
+pub const ARGUMENT_NESTED: u32 = 8;
+pub const ARGUMENT_JSON: u32 = 9;
 pub const ARGUMENT_KEY: u32 = 10;
+pub const ARGUMENT_ENTRY: u32 = 11;
+pub const ARGUMENT_ELEMENT: u32 = 12;
+pub const ARGUMENT_TEXT_ID: u32 = 17;
+
+// DebugAnnotation.NestedValue
+pub const NESTED_KEY: u32 = 2;
+pub const NESTED_VALUE: u32 = 3;
+pub const NESTED_ELEMENT: u32 = 4;
+pub const NESTED_INTEGER: u32 = 5;
+pub const NESTED_FLOAT: u32 = 6;
+pub const NESTED_BOOLEAN: u32 = 7;
+pub const NESTED_TEXT: u32 = 8;
 
 // InternedData, and the entries that it holds
 pub const INTERNED_CATEGORY: u32 = 1;
 pub const INTERNED_NAME: u32 = 2;
 pub const INTERNED_KEY: u32 = 3;
+pub const INTERNED_STAGE: u32 = 24;
+pub const INTERNED_VALUE: u32 = 29;
+pub const INTERNED_GPU_COUNTERS: u32 = 47;
+pub const INTERNED_KERNEL: u32 = 1000;
 pub const INTERNED_ID: u32 = 1;
 pub const INTERNED_TEXT: u32 = 2;
+pub const INTERNED_DEMANGLED: u32 = 3;
+pub const INTERNED_COUNTERS: u32 = 2;
+pub const INTERNED_COUNTERS_GPU: u32 = 3;

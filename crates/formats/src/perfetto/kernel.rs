@@ -1,11 +1,13 @@
 //! The times in a bundle of events that the kernel recorded (ftrace).
 //!
 //! Reference: `ftrace_event_bundle.proto`, and `FtraceTokenizer` of trace processor. Events state
-//! their times on the bundle's clock: BOOTTIME unless it names another. Of the global clock of
-//! ftrace the bundle, or an earlier one, states a reading together with one of BOOTTIME. Switches
-//! between threads stand in columns, whose times count from the one before.
+//! their times on the bundle's clock: BOOTTIME unless it names another. Of ftrace's own clocks the
+//! bundle, or an earlier one, states a reading together with one of BOOTTIME. Switches between
+//! threads stand in columns, whose times count from the one before.
 
-use super::clocks::{BOOTTIME, Clocks, MONOTONIC_RAW};
+use std::collections::BTreeMap;
+
+use super::clocks::{BOOTTIME, Clocks, MONOTONIC_RAW, OnWanted};
 use super::edits::Edits;
 use super::fields as field;
 use super::packet::inside;
@@ -14,10 +16,8 @@ use crate::protobuf::{Fault, Field, Fields, Value, put_varint, varint};
 /// What earlier bundles state.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
-    /// BOOTTIME minus the global clock, ns.
-    ahead: Option<i128>,
-    /// The same as written.
-    ahead_written: Option<i128>,
+    /// By clock of ftrace: BOOTTIME minus that clock, ns, and the same as written.
+    ahead: BTreeMap<u64, (i128, i128)>,
 }
 
 /// Returns the new time, ns, of one on the wanted clock, which may be unknown; the second argument
@@ -29,8 +29,8 @@ pub(super) type MapOfKernel<'a> = dyn FnMut(Option<i64>, bool) -> Option<i64> + 
 enum BundleClock {
     /// A clock that the trace knows.
     Shared(u32),
-    /// The global clock of ftrace.
-    Global,
+    /// A clock of ftrace, by its number.
+    OfFtrace(u64),
     /// One that nothing relates to others.
     Unknown,
 }
@@ -58,11 +58,19 @@ impl Kernel {
             }
         }
         let new_boot = boot.map(|boot| {
-            let old_ns = clocks.on_wanted(BOOTTIME, boot);
-            old_ns.and_then(|_| map(old_ns, false)).map_or(boot, |new_ns| clocks.from_wanted(BOOTTIME, new_ns))
+            let on_wanted = clocks.on_wanted(BOOTTIME, boot);
+            let new = on_wanted.and_then(|on_wanted| Some(on_wanted.restated(map(Some(on_wanted.time_ns), false)?)));
+            new.unwrap_or(boot)
         });
-        if let (Some(global), Some(boot), Some(new_boot)) = (global, boot, new_boot) {
-            (self.ahead, self.ahead_written) = (Some(boot - global), Some(new_boot - global));
+        if let (BundleClock::OfFtrace(number), Some(global), Some(boot), Some(new_boot)) =
+            (clock, global, boot, new_boot)
+        {
+            self.ahead.insert(number, (boot - global, new_boot - global));
+        }
+        if let BundleClock::OfFtrace(RAW) = clock
+            && !self.ahead.contains_key(&RAW)
+        {
+            clock = BundleClock::Shared(MONOTONIC_RAW);
         }
         let mut times = Times { clock, kernel: self, clocks, map };
         let mut edits = Edits::default();
@@ -91,8 +99,7 @@ impl BundleClock {
     fn of(number: u64) -> BundleClock {
         match number {
             0 => BundleClock::Shared(BOOTTIME),
-            2 => BundleClock::Global,
-            4 => BundleClock::Shared(MONOTONIC_RAW),
+            GLOBAL | LOCAL | RAW => BundleClock::OfFtrace(number),
             _ => BundleClock::Unknown,
         }
     }
@@ -149,30 +156,30 @@ impl Times<'_, '_> {
 
     /// The number for a time, of an event or of something else.
     fn time(&mut self, old: u64, is_event: bool) -> Result<u64, Fault> {
-        let old_ns = self.on_wanted(old);
-        match (self.map)(old_ns, is_event) {
-            Some(new_ns) if Some(new_ns) != old_ns => self.number(new_ns),
-            _ => Ok(old),
-        }
+        let located = self.on_wanted(old);
+        let old_ns = located.map(|(on_wanted, _)| on_wanted.time_ns);
+        let new_ns = (self.map)(old_ns, is_event).filter(|new_ns| Some(*new_ns) != old_ns);
+        let Some(((on_wanted, ahead_written), new_ns)) = located.zip(new_ns) else { return Ok(old) };
+        u64::try_from(on_wanted.restated(new_ns) - ahead_written)
+            .map_err(|_| Fault::new("a time of an event of the kernel would be before its clock's zero"))
     }
 
-    fn on_wanted(&self, time: u64) -> Option<i64> {
+    /// A time on the wanted clock, and how far the shared clock is ahead of the bundle's as written.
+    fn on_wanted(&self, time: u64) -> Option<(OnWanted, i128)> {
         let time = i128::from(time);
         match self.clock {
-            BundleClock::Shared(clock) => self.clocks.on_wanted(clock, time),
-            BundleClock::Global => self.clocks.on_wanted(BOOTTIME, time + self.kernel.ahead?),
+            BundleClock::Shared(clock) => Some((self.clocks.on_wanted(clock, time)?, 0)),
+            BundleClock::OfFtrace(number) => {
+                let (ahead, ahead_written) = self.kernel.ahead.get(&number)?;
+                Some((self.clocks.on_wanted(BOOTTIME, time + ahead)?, *ahead_written))
+            }
             BundleClock::Unknown => None,
         }
     }
-
-    fn number(&self, new_ns: i64) -> Result<u64, Fault> {
-        let new = match self.clock {
-            BundleClock::Shared(clock) => self.clocks.from_wanted(clock, new_ns),
-            BundleClock::Global => {
-                self.clocks.from_wanted(BOOTTIME, new_ns) - self.kernel.ahead_written.unwrap_or_default()
-            }
-            BundleClock::Unknown => new_ns.into(),
-        };
-        u64::try_from(new).map_err(|_| Fault::new("a time of an event of the kernel would be before its clock's zero"))
-    }
 }
+
+/// Clocks of `FtraceClock`: of all processors, of one, and CLOCK_MONOTONIC_RAW, which a snapshot may
+/// relate to others too.
+const GLOBAL: u64 = 2;
+const LOCAL: u64 = 3;
+const RAW: u64 = 4;

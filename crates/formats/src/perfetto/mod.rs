@@ -1,17 +1,29 @@
-//! Existing traces in Perfetto's protobuf format (`.pftrace`).
+//! Traces in Perfetto's protobuf format (`.pftrace`), as Perfetto's library and service, PyTorch,
+//! rocprofv3 and this program write them.
 //!
-//! Only facts are read: the clock of the times, the span of the events, and markers. Later crates
-//! put the traces unchanged into a TAR that states the offsets of their clocks (`perfetto_tar`) and
-//! have a writer of their own for the format, which shares the numbers of [`fields`]. It does not
-//! rewrite events, return them as chunks, or read counters and collectives.
+//! [`Perfetto`] is the format behind the interface of [`super`]. `packet` finds packets and what they
+//! contain, `clocks` and `kernel` the times of packets and of the kernel's events, `facts` fills
+//! `model::TraceFacts` (`operations`: the parts of collectives), `rewrite` moves all times in place, and `chunks` returns the events: it
+//! matches begins with ends (`slices`), resolves texts (`sequences`) and tracks (`tracks`), and adds
+//! events to columns (`out`). `writers` has a writer of its own for the format, which shares the
+//! numbers of [`fields`].
 
+mod arguments;
+mod chunks;
 mod clocks;
 mod edits;
+mod event;
 mod facts;
 pub mod fields;
+mod gpu;
 mod kernel;
+mod operations;
+mod out;
 mod packet;
 mod rewrite;
+mod sequences;
+mod slices;
+mod tracks;
 
 use std::path::Path;
 
@@ -31,10 +43,8 @@ impl TraceFormat for Perfetto {
         "perfetto"
     }
 
-    /// Such a trace is only used if named: a profiler that writes one beside a database records the
-    /// same events.
     fn profiler_endings(&self) -> &'static [&'static str] {
-        &[]
+        &[".pftrace", ".pftrace.gz", ".perfetto-trace"]
     }
 
     fn output_ending(&self) -> &'static str {
@@ -69,8 +79,8 @@ impl TraceFormat for Perfetto {
     fn refusal(&self, path: &Path) -> Error {
         Error::Request {
             problem: format!(
-                "{}: probe_sync cannot rewrite the times of a Perfetto trace; use `probe_sync merge` with an --output that ends in .tar \
-                to combine such traces with their clock offsets",
+                "{}: Perfetto traces are merged into an --output that ends in .pftrace or .json, or unchanged and with the offsets \
+                of their clocks into one that ends in .tar",
                 path.display()
             ),
         }
@@ -79,11 +89,11 @@ impl TraceFormat for Perfetto {
     fn read_chunks(
         &self,
         path: &Path,
-        _: &ChunkOptions,
-        _: &mut MapFunction<'_>,
-        _: &mut ChunkSink<'_>,
+        options: &ChunkOptions,
+        map: &mut MapFunction<'_>,
+        sink: &mut ChunkSink<'_>,
     ) -> Result<ChunkStats, Error> {
-        Err(self.refusal(path))
+        chunks::read_chunks(path, options, map, sink)
     }
 }
 

@@ -24,6 +24,10 @@ pub(super) struct Packet<'a> {
     pub(super) sequence: u32,
     /// Earlier statements of its sequence are no longer valid.
     pub(super) cleared: bool,
+    /// It is meaningless without them.
+    pub(super) needs_state: bool,
+    /// Packets before it were lost.
+    pub(super) is_after_loss: bool,
     machine: u32,
     synchronizes: bool,
     pub(super) snapshot: Option<Snapshot>,
@@ -138,7 +142,13 @@ impl<'a> Packet<'a> {
                 }
                 field::PACKET_CLOCK => packet.clock = Some(small(&found, "timestamp_clock_id")?),
                 field::PACKET_SEQUENCE => packet.sequence = small(&found, "trusted_packet_sequence_id")?,
-                field::PACKET_FLAGS => packet.cleared = found.number("sequence_flags")? & field::STATE_CLEARED != 0,
+                field::PACKET_FLAGS => {
+                    let flags = found.number("sequence_flags")?;
+                    packet.cleared |= flags & field::STATE_CLEARED != 0;
+                    packet.needs_state = flags & field::NEEDS_STATE != 0;
+                }
+                field::PACKET_CLEARED => packet.cleared |= found.number("incremental_state_cleared")? != 0,
+                field::PACKET_AFTER_LOSS => packet.is_after_loss = found.number("previous_packet_dropped")? != 0,
                 field::PACKET_MACHINE => packet.machine = small(&found, "machine_id")?,
                 field::PACKET_CLOCK_SYNC => packet.synchronizes = true,
                 field::PACKET_CLOCK_SNAPSHOT => packet.snapshot = Some(Snapshot::parse(&found)?),

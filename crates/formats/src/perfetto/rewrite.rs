@@ -168,10 +168,10 @@ impl Rewriter<'_, '_> {
         };
         let is_event = packet.snapshot.is_none() && !packet.of_service;
         self.stats.events += u64::from(is_event);
-        let moved = located.time_ns.filter(|time_ns| self.is_believed(*time_ns));
+        let moved = located.time_ns().filter(|time_ns| self.is_believed(*time_ns));
         let moved = moved.map(|old_ns| Ok((old_ns, new_ns(self.map, old_ns)?))).transpose()?;
         self.stats.untimed += u64::from(is_event && moved.is_none());
-        let number = self.restated(&located, moved.map(|(_, new_ns)| new_ns).or(located.time_ns))?;
+        let number = self.restated(&located, moved.map(|(_, new_ns)| new_ns).or(located.time_ns()))?;
         Ok((number.filter(|number| packet.time != Some(*number)), moved))
     }
 
@@ -296,12 +296,12 @@ impl Rewriter<'_, '_> {
                 edits.message(&found, inner);
                 continue;
             }
-            let old_ns = self.clocks.on_wanted(clock, found.number("timestamp")?.into());
-            if let Some(old_ns) = old_ns.filter(|old_ns| self.is_believed(*old_ns)) {
-                let new_ns = new_ns(self.map, old_ns)?;
-                let number = u64::try_from(self.clocks.from_wanted(clock, new_ns));
+            let on_wanted = self.clocks.on_wanted(clock, found.number("timestamp")?.into());
+            if let Some(on_wanted) = on_wanted.filter(|on_wanted| self.is_believed(on_wanted.time_ns)) {
+                let new_ns = new_ns(self.map, on_wanted.time_ns)?;
+                let number = u64::try_from(on_wanted.restated(new_ns));
                 let number = number.map_err(|_| Fault::new("a time would be before the zero of its clock"))?;
-                if new_ns != old_ns {
+                if new_ns != on_wanted.time_ns {
                     edits.number(&found, number);
                 }
             }

@@ -9,6 +9,7 @@ use crate::model::{ClockPair, PairKind, TraceClock};
 use crate::perfetto::fields as field;
 use crate::protobuf::{put_bytes, put_number};
 
+mod chunks;
 mod rewrite;
 
 const BOOTTIME: u32 = 6;

@@ -79,7 +79,7 @@ fn times(path: &Path) -> Vec<Option<i64>> {
     let (mut clocks, mut kernel, mut times) = (Clocks::default(), Kernel::default(), Vec::new());
     packet::each(path, &mut |packet| {
         clocks.tell(packet).expect("sound");
-        times.extend(clocks.locate(packet).map(|located| located.time_ns));
+        times.extend(clocks.locate(packet).map(|located| located.time_ns()));
         if let Some(bundle) = packet.kernel_events {
             kernel.restate(bundle, &clocks, &mut |time, _| {
                 times.push(time);

@@ -1,0 +1,127 @@
+//! What GPUs did, and their counters, as `gpu_render_stage_event.proto` and `gpu_counter_event.proto`
+//! state them.
+
+use super::fields as field;
+use super::out::Out;
+use super::packet::{bytes, inside};
+use super::sequences::{Sequence, Texts};
+use super::tracks::Place;
+use crate::chunk::{ArgRange, Flow, StringId, Value as Argument, lossy};
+use crate::protobuf::{Fault, Fields, Value};
+
+/// Adds what a GPU did: on its queue, with the kernel's name, its own, or its stage's.
+///
+/// # Errors
+/// The message cannot be read, or a time does not fit.
+pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut Out<'_, '_>) -> Result<(), Fault> {
+    let (mut duration_ns, mut gpu, mut queue, mut extra) = (0, 0, None, Vec::new());
+    // In the order in which they are preferred.
+    let mut names: [Option<&[u8]>; 3] = [None; 3];
+    let of = |table, number| sequence.text(table, number).map(str::as_bytes);
+    for found in Fields::of(message) {
+        let found = found?;
+        match (found.number, found.value) {
+            (field::STAGE_DURATION, Value::Number(ns)) => duration_ns = i64::try_from(ns).unwrap_or(i64::MAX),
+            (field::STAGE_GPU, Value::Number(id)) => gpu = id as i64,
+            (field::STAGE_QUEUE_ID, Value::Number(iid)) => {
+                queue = of(Texts::Stage, iid).map(|name| lossy(name).into_owned())
+            }
+            (field::STAGE_QUEUE_NUMBER, Value::Number(number)) if queue.is_none() => {
+                queue = Some(format!("queue {number}"))
+            }
+            (field::STAGE_KERNEL_ID, Value::Number(iid)) => names[0] = of(Texts::Kernel, iid),
+            (field::STAGE_NAME, Value::Bytes(name)) => names[1] = Some(name),
+            (field::STAGE_NAME_ID, Value::Number(iid)) => names[1] = names[1].or(of(Texts::Name, iid)),
+            (field::STAGE_ID, Value::Number(iid)) => names[2] = of(Texts::Stage, iid),
+            (field::STAGE_EXTRA, _) => extra.push(found),
+            _ => {}
+        }
+    }
+    let Some(span) = out.span((at_ns, at_ns.saturating_add(duration_ns)))? else { return Ok(()) };
+    let track = out.track(&Place::Queue(gpu, queue.unwrap_or_else(|| "queue".to_owned())));
+    let (chunk, wanted) = (&mut out.chunk, out.options.args);
+    let name = chunk.strings.intern_lossy(names.into_iter().flatten().next().unwrap_or(b"GPU"));
+    let first = chunk.args.key.len() as u32;
+    for argument in &extra {
+        let (mut key, mut text) = (&b""[..], &b""[..]);
+        for found in inside(argument) {
+            let found = found?;
+            match found.number {
+                field::EXTRA_KEY => key = bytes(&found).unwrap_or_default(),
+                field::EXTRA_VALUE => text = bytes(&found).unwrap_or_default(),
+                _ => {}
+            }
+        }
+        if wanted.takes(key) {
+            chunk.args.key.push(chunk.strings.intern_lossy(key));
+            chunk.args.value.push(Argument::Text(chunk.strings.push(&lossy(text))));
+        }
+    }
+    let args = ArgRange { first, count: chunk.args.key.len() as u32 - first };
+    out.push_slice(track, span, (name, StringId::EMPTY), Flow::default(), args);
+    Ok(())
+}
+
+/// Adds values of a GPU's counters, which a descriptor names.
+///
+/// # Errors
+/// The message cannot be read, or a time does not fit.
+pub(super) fn counters(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut Out<'_, '_>) -> Result<(), Fault> {
+    let (mut gpu, mut descriptor, mut values) = (None, &b""[..], Vec::new());
+    for found in Fields::of(message) {
+        let found = found?;
+        match (found.number, found.value) {
+            (field::GPU_COUNTERS_GPU, Value::Number(id)) => gpu = Some(id as i64),
+            (field::GPU_COUNTERS_DESCRIPTOR, Value::Bytes(stated)) => descriptor = stated,
+            (field::GPU_COUNTERS_DESCRIPTOR_ID, Value::Number(iid)) => {
+                if let Some((id, stated)) = sequence.counters(iid) {
+                    (gpu, descriptor) = (gpu.or(Some(id)), stated);
+                }
+            }
+            (field::GPU_COUNTERS_VALUE, _) => values.push(found),
+            _ => {}
+        }
+    }
+    for value in &values {
+        let (mut counter, mut number) = (0, None);
+        for found in inside(value) {
+            let found = found?;
+            match (found.number, found.value) {
+                (field::GPU_COUNTER_ID, Value::Number(id)) => counter = id,
+                (field::GPU_COUNTER_INTEGER, Value::Number(value)) => number = Some(value as i64 as f64),
+                (field::GPU_COUNTER_FLOAT, Value::Fixed(value)) => {
+                    number = value.try_into().ok().map(f64::from_le_bytes)
+                }
+                _ => {}
+            }
+        }
+        if let Some(number) = number {
+            let name = name_of(descriptor, counter)?.unwrap_or_else(|| format!("counter {counter}"));
+            out.value(Place::GpuCounter(gpu.unwrap_or_default(), name), at_ns, number)?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of a counter in a GpuCounterDescriptor.
+fn name_of(descriptor: &[u8], counter: u64) -> Result<Option<String>, Fault> {
+    for spec in Fields::of(descriptor) {
+        let spec = spec?;
+        if spec.number != field::GPU_COUNTER_SPEC {
+            continue;
+        }
+        let (mut id, mut name) = (0, None);
+        for found in inside(&spec) {
+            let found = found?;
+            match (found.number, found.value) {
+                (field::GPU_COUNTER_ID, Value::Number(number)) => id = number,
+                (field::GPU_COUNTER_NAME, Value::Bytes(text)) => name = Some(lossy(text).into_owned()),
+                _ => {}
+            }
+        }
+        if id == counter {
+            return Ok(name);
+        }
+    }
+    Ok(None)
+}

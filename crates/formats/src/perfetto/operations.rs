@@ -1,0 +1,99 @@
+//! The parts of operations, and the steps, that the slices of a trace state as PyTorch states them.
+//!
+//! PyTorch's own writer gives its events no categories; what a slice is then follows from its name.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use super::chunks;
+use crate::chunk::{Chunk, Value};
+use crate::model::{PS_PER_NS, Picoseconds, TraceFacts};
+use crate::torch_operations::{Candidate, Collector, Params};
+use crate::{ChunkOptions, Error, FactOptions, WantedArgs};
+
+/// Adds the operations of a trace to its facts.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) -> Result<(), Error> {
+    let mut collector = Collector::new(&options.spill);
+    let asked = ChunkOptions { args: WantedArgs::Named(&Params::NAMES), reach: facts.reach, ..ChunkOptions::default() };
+    chunks::read_chunks(path, &asked, &mut |time| time, &mut |chunk| {
+        for row in 0..chunk.slices.track.len() {
+            let slice = Slice { chunk, row };
+            let times = [chunk.slices.start_ns[row], chunk.slices.end_ns[row]];
+            let [start_ps, end_ps] = times.map(|ns| Picoseconds::from(ns) * PS_PER_NS);
+            let Ok(()) = collector.look(&slice, start_ps, end_ps);
+            if slice.category() != b"gpu_user_annotation" {
+                collector.steps.look(slice.name(), start_ps, end_ps);
+            }
+        }
+        Ok(())
+    })?;
+    if collector.kernels == 0 && collector.enqueued > 0 {
+        facts.notes.push(format!("{} {ONLY_ENQUEUED}", collector.enqueued));
+    }
+    (facts.collectives, facts.groups, facts.steps) = collector.finish(0, facts.identity.rank, &[]);
+    facts.notes.extend(facts.collectives.left_out_note());
+    Ok(())
+}
+
+/// A slice of a chunk.
+struct Slice<'a> {
+    chunk: &'a Chunk,
+    row: usize,
+}
+
+impl Slice<'_> {
+    fn arguments(&self) -> impl Iterator<Item = (&str, Value)> {
+        let (args, range) = (&self.chunk.args, self.chunk.slices.args[self.row]);
+        let rows = range.first as usize..(range.first + range.count) as usize;
+        rows.map(|row| (self.chunk.strings.text(args.key[row]), args.value[row]))
+    }
+}
+
+impl Candidate for Slice<'_> {
+    type Fault = std::convert::Infallible;
+
+    fn name(&self) -> &[u8] {
+        self.chunk.strings.text(self.chunk.slices.name[self.row]).as_bytes()
+    }
+
+    fn category(&self) -> &[u8] {
+        let stated = self.chunk.strings.text(self.chunk.slices.category[self.row]).as_bytes();
+        let holds = |part: &str| memchr::memmem::find(self.name(), part.as_bytes()).is_some();
+        match self.name() {
+            _ if !stated.is_empty() => stated,
+            b"record_param_comms" => b"cpu_op",
+            name if name.starts_with(b"c10d::") => b"cpu_op",
+            name if name.starts_with(b"nccl:") => b"gpu_user_annotation",
+            name if name.starts_with(b"gloo:") => b"user_annotation",
+            _ if holds("nccl") || holds("rccl") => b"kernel",
+            _ => b"user_annotation",
+        }
+    }
+
+    fn track(&self) -> Vec<u8> {
+        self.chunk.slices.track[self.row].0.to_le_bytes().to_vec()
+    }
+
+    fn names_operation(&self) -> bool {
+        self.arguments().any(|(key, _)| key == Params::NAMES[0])
+    }
+
+    fn params(&self) -> Result<Params<'_>, Self::Fault> {
+        let mut params = Params::default();
+        for (key, value) in self.arguments() {
+            params.add(key.as_bytes(), || match value {
+                Value::Text(text) | Value::Json(text) => Cow::Borrowed(self.chunk.strings.text(text)),
+                Value::Integer(value) => Cow::Owned(value.to_string()),
+                Value::Unsigned(value) => Cow::Owned(value.to_string()),
+                Value::Float(value) => Cow::Owned(value.to_string()),
+                Value::Boolean(value) => Cow::Owned(value.to_string()),
+            });
+        }
+        Ok(params)
+    }
+}
+
+const ONLY_ENQUEUED: &str = "record_param_comms events only enqueue collectives, and no kernel shows when they ran";
