@@ -52,6 +52,8 @@ pub(super) struct Clocks {
 /// What a sequence says about its packets.
 #[derive(Debug, Default)]
 struct Sequence {
+    /// Its state was stated and is complete.
+    is_valid: bool,
     default_clock: Option<u32>,
     own: BTreeMap<u32, OwnClock>,
     /// Numbers of names that are markers.
@@ -148,7 +150,8 @@ impl Clocks {
         self.packets += 1;
         self.is_stated |= packet.snapshot.is_some() || packet.clock.is_some() && packet.time.is_some();
         let (packets, known) = (self.packets, self.sequences.contains_key(&packet.sequence));
-        if known || packet.default_clock.is_some() || packet.snapshot.is_some() || packet.interned.is_some() {
+        let states_something = packet.default_clock.is_some() || packet.snapshot.is_some() || packet.interned.is_some();
+        if known || states_something || packet.cleared {
             if !known {
                 self.make_room();
             }
@@ -158,18 +161,33 @@ impl Clocks {
                 sequence.default_clock = None;
                 sequence.names.clear();
             }
+            // A packet that clears the state may itself come after lost ones.
+            sequence.is_valid = packet.cleared || sequence.is_valid && !packet.is_after_loss;
             sequence.default_clock = packet.default_clock.or(sequence.default_clock);
         }
         packet.snapshot.as_ref().map_or(Ok(()), |snapshot| self.snapshot(packet.sequence, snapshot))
     }
 
-    /// Locates a packet's time; `None` if it has none. An incremental clock advances with every
+    /// Returns true if a packet refers to a state of its sequence that was lost, as at the start of a
+    /// ring buffer: neither its time nor its texts are known.
+    pub(super) fn is_lost(&self, packet: &Packet<'_>) -> bool {
+        packet.needs_state && !self.sequences.get(&packet.sequence).is_some_and(|sequence| sequence.is_valid)
+    }
+
+    /// Locates a packet's time; `None` if it has none, or none that is known. An incremental clock advances with every
     /// packet that has a time, so this must be called once for each.
     pub(super) fn locate(&mut self, packet: &Packet<'_>) -> Option<Located> {
+        if self.is_lost(packet) {
+            return None;
+        }
         let sequence = self.sequences.get_mut(&packet.sequence);
         let default = sequence.as_ref().and_then(|sequence| sequence.default_clock);
         let stated = packet.clock.or(default).unwrap_or(self.trace_clock);
         let time = i128::from(packet.time?);
+        if packet.snapshot.is_some() && is_own(stated) {
+            // The snapshot states this moment already.
+            return None;
+        }
         let (clock, ns, own) = match sequence.and_then(|sequence| sequence.own.get_mut(&stated)) {
             Some(own) => {
                 let own_ns = own.advance(time);

@@ -53,6 +53,7 @@ struct Reader<'a> {
     spread: Spread,
     untimed: u64,
     unplaced: u64,
+    lost: u64,
     kernel: Kernel,
     /// A packet contains a word of PyTorch's operations and steps.
     may_state_operations: bool,
@@ -70,6 +71,7 @@ impl<'a> Reader<'a> {
             spread: Spread::default(),
             untimed: 0,
             unplaced: 0,
+            lost: 0,
             kernel: Kernel::default(),
             may_state_operations: false,
             words: WORDS.map(Finder::new),
@@ -113,6 +115,10 @@ impl<'a> Reader<'a> {
     fn event(&mut self, packet: &Packet<'_>) -> Result<(), Fault> {
         if packet.time.is_none() {
             self.untimed += u64::from(packet.event.is_some());
+            return Ok(());
+        }
+        if self.clocks.is_lost(packet) {
+            self.lost += 1;
             return Ok(());
         }
         // Incremental clocks count on with every packet that has a time.
@@ -230,6 +236,7 @@ impl<'a> Reader<'a> {
         };
         note(clocks.pairs_left_out, "snapshots of the system clock beyond the first million were ignored");
         note(self.untimed, "events have no timestamp in their packet and were not analysed");
+        note(self.lost, "packets refer to others that were lost and were not analysed");
         note(
             self.unplaced,
             &format!("times are on clocks that no ClockSnapshot relates to {named}, and were not analysed"),

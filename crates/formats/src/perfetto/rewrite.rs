@@ -20,7 +20,7 @@ use super::clocks::{BOOTTIME, Clocks, Located, REALTIME};
 use super::edits::Edits;
 use super::fields as field;
 use super::kernel::Kernel;
-use super::packet::{self, NESTED, Packet, bytes, inside};
+use super::packet::{self, NESTED, Packet, Snapshot, bytes, inside};
 use crate::Error;
 use crate::model::{PS_PER_NS, Picoseconds, Reach, nearest_ns};
 use crate::output::Sink;
@@ -97,6 +97,9 @@ impl Rewriter<'_, '_> {
     /// Does so for a packet that contains no others.
     fn changed(&mut self, message: &[u8], packet: &Packet<'_>, out: &mut Vec<u8>) -> Result<bool, Fault> {
         self.clocks.tell(packet).map_err(Fault::new)?;
+        let mut edits = Edits::default();
+        // Before the packet's own time, which the snapshot's clocks may state.
+        let readings = packet.snapshot.as_ref().map(|snapshot| self.readings(packet.sequence, snapshot)).transpose()?;
         let (time, moved) = self.time(packet)?;
         let is_plain = packet.snapshot.is_none()
             && packet.kernel_events.is_none()
@@ -113,14 +116,14 @@ impl Rewriter<'_, '_> {
             out.extend_from_slice(tail);
             return Ok(true);
         }
-        let mut edits = Edits::default();
         for found in Fields::of(message) {
             let found = found?;
             match (found.number, time) {
+                (field::PACKET_CLOCK_SNAPSHOT, _) => put_readings(&found, readings.as_deref(), &mut edits)?,
                 (field::PACKET_TIME, Some(time)) if found.value_at == packet.time_at.start => {
                     edits.number(&found, time)
                 }
-                _ => self.field(packet, &found, moved, &mut edits)?,
+                _ => self.field(&found, moved, &mut edits)?,
             }
         }
         let changed = edits.apply(message);
@@ -182,23 +185,16 @@ impl Rewriter<'_, '_> {
     }
 
     /// Changes the times inside of a field of a packet.
-    fn field(
-        &mut self,
-        packet: &Packet<'_>,
-        found: &Field<'_>,
-        moved: Option<(i64, i64)>,
-        edits: &mut Edits,
-    ) -> Result<(), Fault> {
-        match (found.number, &packet.snapshot) {
-            (field::PACKET_CLOCK_SNAPSHOT, Some(_)) => self.snapshot(packet, found, edits)?,
-            (field::PACKET_KERNEL_EVENTS, _) => self.kernel_events(found, edits)?,
-            (field::PACKET_GPU_STAGE, _) => {
+    fn field(&mut self, found: &Field<'_>, moved: Option<(i64, i64)>, edits: &mut Edits) -> Result<(), Fault> {
+        match found.number {
+            field::PACKET_KERNEL_EVENTS => self.kernel_events(found, edits)?,
+            field::PACKET_GPU_STAGE => {
                 if let Some((old_ns, new_start_ns)) = moved {
                     self.duration(found, old_ns, new_start_ns, edits)?;
                 }
             }
-            (field::PACKET_EVENT, _) if self.annotate => annotate(found, moved, edits)?,
-            (number, _) => {
+            field::PACKET_EVENT if self.annotate => annotate(found, moved, edits)?,
+            number => {
                 if packet::OWN_TIMES.contains(&number) {
                     *self.kept.entry(number).or_insert(0) += 1;
                 }
@@ -211,8 +207,8 @@ impl Rewriter<'_, '_> {
         Ok(())
     }
 
-    fn snapshot(&mut self, packet: &Packet<'_>, found: &Field<'_>, edits: &mut Edits) -> Result<(), Fault> {
-        let Some(snapshot) = &packet.snapshot else { return Ok(()) };
+    /// The readings and units to write for a snapshot.
+    fn readings(&mut self, sequence: u32, snapshot: &Snapshot) -> Result<Vec<(u64, u64)>, Fault> {
         let (map, mut beyond) = (&mut *self.map, None);
         let mut move_reading = |old_ns| match new_ns(map, old_ns) {
             Ok(new_ns) => new_ns,
@@ -221,31 +217,8 @@ impl Rewriter<'_, '_> {
                 old_ns
             }
         };
-        let restated = self.clocks.restate_snapshot(packet.sequence, snapshot, &mut move_reading);
-        let restated = restated.map_err(Fault::new)?;
-        if let Some(fault) = beyond {
-            return Err(fault);
-        }
-        let (mut inner, mut restated) = (Edits::default(), restated.iter());
-        for clock in inside(found) {
-            let clock = clock?;
-            if clock.number != field::SNAPSHOT_CLOCKS {
-                continue;
-            }
-            let Some((value, unit_ns)) = restated.next() else { break };
-            let mut numbers = Edits::default();
-            for number in inside(&clock) {
-                let number = number?;
-                match number.number {
-                    field::CLOCK_TIME => numbers.number(&number, *value),
-                    field::CLOCK_UNIT_NS if number.value != Value::Number(0) => numbers.number(&number, *unit_ns),
-                    _ => {}
-                }
-            }
-            inner.message(&clock, numbers);
-        }
-        edits.message(found, inner);
-        Ok(())
+        let restated = self.clocks.restate_snapshot(sequence, snapshot, &mut move_reading);
+        beyond.map_or(restated.map_err(Fault::new), Err)
     }
 
     fn kernel_events(&mut self, found: &Field<'_>, edits: &mut Edits) -> Result<(), Fault> {
@@ -321,6 +294,30 @@ impl Rewriter<'_, '_> {
         }
         self.stats
     }
+}
+
+/// Changes the readings and units in a snapshot.
+fn put_readings(found: &Field<'_>, readings: Option<&[(u64, u64)]>, edits: &mut Edits) -> Result<(), Fault> {
+    let (mut inner, mut readings) = (Edits::default(), readings.unwrap_or_default().iter());
+    for clock in inside(found) {
+        let clock = clock?;
+        if clock.number != field::SNAPSHOT_CLOCKS {
+            continue;
+        }
+        let Some((value, unit_ns)) = readings.next() else { break };
+        let mut numbers = Edits::default();
+        for number in inside(&clock) {
+            let number = number?;
+            match number.number {
+                field::CLOCK_TIME => numbers.number(&number, *value),
+                field::CLOCK_UNIT_NS if number.value != Value::Number(0) => numbers.number(&number, *unit_ns),
+                _ => {}
+            }
+        }
+        inner.message(&clock, numbers);
+    }
+    edits.message(found, inner);
+    Ok(())
 }
 
 /// Adds to an event that begins how far it was moved.

@@ -2,7 +2,7 @@
 //! the defaults of its events.
 //!
 //! Reference: `PacketSequenceState` of trace processor. A packet that clears the state starts a new
-//! one; after lost packets, packets that need the state are ignored until the next one starts.
+//! one. `clocks` tells which packets refer to a state that was lost.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,6 @@ pub(super) struct Sequences {
 /// The state of one sequence.
 #[derive(Debug, Default)]
 pub(super) struct Sequence {
-    is_valid: bool,
     texts: HashMap<(Texts, u64), String, FixedState>,
     /// The counters of GPUs by the number of their descriptor: the GPU, and the descriptor.
     counters: HashMap<u64, (i64, Vec<u8>), FixedState>,
@@ -54,23 +53,18 @@ impl Sequences {
         Self { keeps_texts, ..Self::default() }
     }
 
-    /// Takes in what a packet states; `None` if the packet refers to a state that was lost.
+    /// Takes in what a packet states, and returns the state of its sequence.
     ///
     /// # Errors
     /// A message cannot be read, or there are too many texts.
-    pub(super) fn tell(&mut self, packet: &Packet<'_>) -> Result<Option<&Sequence>, Fault> {
+    pub(super) fn tell(&mut self, packet: &Packet<'_>) -> Result<&Sequence, Fault> {
         if !self.by_number.contains_key(&packet.sequence) && self.by_number.len() >= SEQUENCES_MAX {
             return Err(Fault::new(format!("the trace has more than {SEQUENCES_MAX} sequences of packets")));
         }
         let sequence = self.by_number.entry(packet.sequence).or_default();
         if packet.cleared {
             self.bytes -= sequence.bytes();
-            *sequence = Sequence { is_valid: true, thread: sequence.thread, ..Sequence::default() };
-        } else if packet.is_after_loss {
-            sequence.is_valid = false;
-        }
-        if packet.needs_state && !sequence.is_valid {
-            return Ok(None);
+            *sequence = Sequence { thread: sequence.thread, ..Sequence::default() };
         }
         if let Some(message) = packet.thread {
             sequence.thread = Some(thread(message)?);
@@ -84,7 +78,7 @@ impl Sequences {
                 return Err(Fault::new("the trace has more than 1 GB of names"));
             }
         }
-        Ok(Some(sequence))
+        Ok(sequence)
     }
 }
 

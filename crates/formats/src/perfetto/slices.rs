@@ -48,14 +48,12 @@ pub(super) fn walk(
     let (mut clocks, mut sequences, mut lost) = (Clocks::default(), Sequences::new(keeps_texts), 0);
     packet::each(path, &mut |packet| {
         clocks.tell(packet).map_err(Fault::new)?;
-        let time_ns = clocks.locate(packet).and_then(|located| located.time_ns());
-        match sequences.tell(packet)? {
-            Some(sequence) => take(packet, sequence, time_ns),
-            None => {
-                lost += 1;
-                Ok(())
-            }
+        if clocks.is_lost(packet) {
+            lost += 1;
+            return Ok(());
         }
+        let time_ns = clocks.locate(packet).and_then(|located| located.time_ns());
+        take(packet, sequences.tell(packet)?, time_ns)
     })?;
     Ok(lost)
 }

@@ -184,3 +184,66 @@ fn events_say_how_far_they_were_moved_if_asked() {
     assert_eq!(moved.0[at + name.len()..][..2], [(field::ARGUMENT_INTEGER << 3) as u8, 7]);
     assert_eq!(moved.times(), [Some(507)]);
 }
+
+#[test]
+fn a_packet_may_state_a_snapshot_and_its_own_time_on_it() {
+    // As Perfetto's library begins each sequence.
+    let reading = |clock: u32, value: u64, is_incremental: bool| {
+        let mut reading = Vec::new();
+        put_number(&mut reading, field::CLOCK_ID, clock.into());
+        put_number(&mut reading, field::CLOCK_TIME, value);
+        put_number(&mut reading, field::CLOCK_IS_INCREMENTAL, is_incremental.into());
+        reading
+    };
+    let begins = |boot: u64, own: u64| {
+        let (mut snapshot, mut defaults) = (Vec::new(), Vec::new());
+        put_bytes(&mut snapshot, field::SNAPSHOT_CLOCKS, &reading(BOOTTIME, boot, false));
+        put_bytes(&mut snapshot, field::SNAPSHOT_CLOCKS, &reading(64, own, true));
+        put_number(&mut defaults, field::PACKET_CLOCK, 64);
+        Made::default().packet(|packet| {
+            put_bytes(packet, field::PACKET_CLOCK_SNAPSHOT, &snapshot);
+            put_number(packet, field::PACKET_TIME, 0);
+            put_number(packet, field::PACKET_FLAGS, field::STATE_CLEARED);
+            put_bytes(packet, field::PACKET_DEFAULTS, &defaults);
+        })
+    };
+    let made = begins(5 * MS, 5 * MS).begin(700, None, "a").begin(300, None, "b");
+    let maps: [&dyn Fn(Picoseconds) -> Picoseconds; 2] = [&|time| time + 9_000_000, &|time| time - 9_000_000];
+    for map in maps {
+        let (moved, _) = made.rewritten(map, &RewriteOptions::default());
+        let boot = mapped(map, 5_000_000) as u64;
+        assert_eq!(moved.0, begins(boot, 5 * MS).begin(700, None, "a").begin(300, None, "b").0);
+    }
+}
+
+#[test]
+fn packets_whose_state_was_lost_have_no_time_and_stay() {
+    let needing = |made: Made, time: u64| {
+        made.packet(|packet| {
+            put_number(packet, field::PACKET_TIME, time);
+            put_number(packet, field::PACKET_FLAGS, field::NEEDS_STATE);
+            put_bytes(packet, field::PACKET_EVENT, b"");
+        })
+    };
+    // A ring buffer begins in the middle of a sequence: this is a difference, not 24 500 ns after
+    // boot.
+    let made = needing(Made::default(), 24_500).begin(900 * MS, Some(BOOTTIME), "a");
+    let facts = made.check(TraceClock::Boot, Some("BOOTTIME"), (900, 900));
+    assert_eq!(facts.notes, ["1 packets refer to others that were lost and were not analysed"]);
+    let (moved, stats) = made.rewritten(&|time| time + 1_000_000, &RewriteOptions::default());
+    assert_eq!(moved.0, needing(Made::default(), 24_500).begin(900 * MS + 1_000, Some(BOOTTIME), "a").0);
+    assert_eq!(stats.untimed, 1);
+}
+
+#[test]
+fn snapshots_hold_for_the_times_that_follow_them_whatever_their_place_in_the_file() {
+    // The service writes snapshots before the events that lie between them. The machine was
+    // suspended for 1 s after the first.
+    let made = Made::default().read(&[(BOOTTIME, 100 * MS), (MONOTONIC, 100 * MS)], None);
+    let made = made.read(&[(BOOTTIME, 1_300 * MS), (MONOTONIC, 300 * MS)], None);
+    let made = made.begin(200 * MS, Some(MONOTONIC), "a").begin(400 * MS, Some(MONOTONIC), "b");
+    assert_eq!(made.times(), [Some(200_000_000), Some(1_400_000_000)]);
+    let map = |time: Picoseconds| time + time / 20_000;
+    let (moved, _) = made.rewritten(&map, &RewriteOptions::default());
+    assert_eq!(moved.times(), [200_000_000, 1_400_000_000].map(|time| Some(mapped(&map, time))));
+}
