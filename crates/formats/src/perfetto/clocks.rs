@@ -16,8 +16,8 @@
 //! s' = m(s)        c' = c + m(s) - s        a time x of the other clock, which is t = x + s - c, becomes x' = m(t) + c - s
 //! ```
 //!
-//! Differences between clocks stay as they are, except that REALTIME is the new time itself. Clocks
-//! of sequences keep their readings.
+//! Differences between clocks stay as they are, so that it does not matter through which snapshot a
+//! reader converts a time; except that REALTIME is the new time itself.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -100,8 +100,8 @@ impl OnWanted {
 /// What a rewriter states about a clock of a sequence.
 #[derive(Copy, Clone, Debug)]
 struct Written {
-    /// Decided at its first snapshot: a clock keeps its unit.
-    unit_ns: Option<u64>,
+    /// Decided at its first snapshot, because a clock keeps its unit; with whether its readings move.
+    unit_ns: Option<(u64, bool)>,
     /// The shared clock minus this one, ns.
     behind_ns: i128,
     last_ns: i128,
@@ -150,7 +150,7 @@ impl Clocks {
         self.packets += 1;
         self.is_stated |= packet.snapshot.is_some() || packet.clock.is_some() && packet.time.is_some();
         let (packets, known) = (self.packets, self.sequences.contains_key(&packet.sequence));
-        let states_something = packet.default_clock.is_some() || packet.snapshot.is_some() || packet.interned.is_some();
+        let states_something = packet.defaults.is_some() || packet.snapshot.is_some() || packet.interned.is_some();
         if known || states_something || packet.cleared {
             if !known {
                 self.make_room();
@@ -163,7 +163,9 @@ impl Clocks {
             }
             // A packet that clears the state may itself come after lost ones.
             sequence.is_valid = packet.cleared || sequence.is_valid && !packet.is_after_loss;
-            sequence.default_clock = packet.default_clock.or(sequence.default_clock);
+            if packet.defaults.is_some() {
+                sequence.default_clock = packet.default_clock;
+            }
         }
         packet.snapshot.as_ref().map_or(Ok(()), |snapshot| self.snapshot(packet.sequence, snapshot))
     }
@@ -230,7 +232,7 @@ impl Clocks {
         let own = own.expect("a packet is restated before the next one is read");
         let new_ns = shared_ns.map_or(own_ns, |shared_ns| shared_ns.saturating_sub(own.written.behind_ns));
         let from_ns = if own.reading.is_incremental { own.written.last_ns } else { 0 };
-        let unit_ns = i128::from(own.written.unit_ns.unwrap_or(own.reading.unit_ns));
+        let unit_ns = i128::from(own.written.unit_ns.map_or(own.reading.unit_ns, |(unit_ns, _)| unit_ns));
         let units = new_ns.saturating_sub(from_ns).saturating_add(unit_ns / 2).div_euclid(unit_ns);
         let stated_ns = from_ns.saturating_add(units.saturating_mul(unit_ns));
         own.written.last_ns = stated_ns;
@@ -276,12 +278,15 @@ impl Clocks {
             let place_of_shared = snapshot.readings.iter().position(|other| other.clock == own.shared.0);
             let shared_ns = place_of_shared.map(|place| i128::from(written[place].0) * i128::from(written[place].1));
             let shared_ns = shared_ns.unwrap_or(own.shared.1);
-            // Times between the units of a coarse clock need finer ones.
-            let is_same = shared_ns == own.shared.1;
-            let unit_ns = own.written.unit_ns.unwrap_or(if is_same { reading.unit_ns } else { 1 });
+            let moved_ns = shared_ns.saturating_sub(own.shared.1);
             let own_ns = reading.ns();
+            // Times between the units of a coarse clock need finer ones. A clock that begins at 0
+            // cannot move back.
+            let finer = if moved_ns == 0 { reading.unit_ns } else { 1 };
+            let (unit_ns, moves) = own.written.unit_ns.unwrap_or((finer, own_ns.saturating_add(moved_ns) >= 0));
+            let own_ns = if moves { own_ns.saturating_add(moved_ns) } else { own_ns };
             let behind_ns = shared_ns.saturating_sub(own_ns);
-            own.written = Written { unit_ns: Some(unit_ns), behind_ns, last_ns: own_ns };
+            own.written = Written { unit_ns: Some((unit_ns, moves)), behind_ns, last_ns: own_ns };
             written[place] = (unsigned(own_ns, reading.clock)? / unit_ns, unit_ns);
         }
         Ok(written)

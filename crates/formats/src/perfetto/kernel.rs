@@ -1,9 +1,11 @@
 //! The times in a bundle of events that the kernel recorded (ftrace).
 //!
 //! Reference: `ftrace_event_bundle.proto`, and `FtraceTokenizer` of trace processor. Events state
-//! their times on the bundle's clock: BOOTTIME unless it names another. Of ftrace's own clocks the
-//! bundle, or an earlier one, states a reading together with one of BOOTTIME. Switches between
-//! threads stand in columns, whose times count from the one before.
+//! their times on the bundle's clock: BOOTTIME unless it names another. Of ftrace's own clocks a
+//! bundle states a reading together with one of BOOTTIME; the last one before a time converts it,
+//! which an earlier bundle may have. Both readings move by the same amount, so that it does not
+//! matter which one a reader takes. Switches between threads stand in columns, whose times count from
+//! the one before.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +18,8 @@ use crate::protobuf::{Fault, Field, Fields, Value, put_varint, varint};
 /// What earlier bundles state.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
-    /// By clock of ftrace: BOOTTIME minus that clock, ns, and the same as written.
-    ahead: BTreeMap<u64, (i128, i128)>,
+    /// By clock of ftrace: readings, and BOOTTIME minus that clock, ns.
+    ahead: BTreeMap<u64, Vec<(i128, i128)>>,
 }
 
 /// Returns the new time, ns, of one on the wanted clock, which may be unknown; the second argument
@@ -62,10 +64,12 @@ impl Kernel {
             let new = on_wanted.and_then(|on_wanted| Some(on_wanted.restated(map(Some(on_wanted.time_ns), false)?)));
             new.unwrap_or(boot)
         });
-        if let (BundleClock::OfFtrace(number), Some(global), Some(boot), Some(new_boot)) =
-            (clock, global, boot, new_boot)
-        {
-            self.ahead.insert(number, (boot - global, new_boot - global));
+        if let (BundleClock::OfFtrace(number), Some(global), Some(boot)) = (clock, global, boot) {
+            let known = self.ahead.entry(number).or_default();
+            if known.len() >= READINGS_MAX {
+                known.pop();
+            }
+            known.push((global, boot - global));
         }
         if let BundleClock::OfFtrace(RAW) = clock
             && !self.ahead.contains_key(&RAW)
@@ -83,9 +87,9 @@ impl Kernel {
                     let old = found.number("timestamp")?;
                     edits.number(&found, times.time(old, false)?);
                 }
-                field::BUNDLE_BOOT_TIME => {
-                    let new = new_boot.and_then(|new| u64::try_from(new).ok());
-                    new.into_iter().for_each(|new| edits.number(&found, new));
+                field::BUNDLE_BOOT_TIME | field::BUNDLE_GLOBAL_TIME => {
+                    let moved = new_boot.zip(boot).map_or(0, |(new, boot)| new - boot);
+                    edits.number(&found, number(i128::from(found.number("timestamp")?) + moved)?);
                 }
                 _ => {}
             }
@@ -159,25 +163,32 @@ impl Times<'_, '_> {
         let located = self.on_wanted(old);
         let old_ns = located.map(|(on_wanted, _)| on_wanted.time_ns);
         let new_ns = (self.map)(old_ns, is_event).filter(|new_ns| Some(*new_ns) != old_ns);
-        let Some(((on_wanted, ahead_written), new_ns)) = located.zip(new_ns) else { return Ok(old) };
-        u64::try_from(on_wanted.restated(new_ns) - ahead_written)
-            .map_err(|_| Fault::new("a time of an event of the kernel would be before its clock's zero"))
+        let Some(((on_wanted, ahead), new_ns)) = located.zip(new_ns) else { return Ok(old) };
+        number(on_wanted.restated(new_ns) - ahead)
     }
 
-    /// A time on the wanted clock, and how far the shared clock is ahead of the bundle's as written.
+    /// A time on the wanted clock, and how far the shared clock is ahead of the bundle's, ns.
     fn on_wanted(&self, time: u64) -> Option<(OnWanted, i128)> {
         let time = i128::from(time);
         match self.clock {
             BundleClock::Shared(clock) => Some((self.clocks.on_wanted(clock, time)?, 0)),
             BundleClock::OfFtrace(number) => {
-                let (ahead, ahead_written) = self.kernel.ahead.get(&number)?;
-                Some((self.clocks.on_wanted(BOOTTIME, time + ahead)?, *ahead_written))
+                let known = self.kernel.ahead.get(&number)?;
+                let after = known.partition_point(|(reading, _)| *reading <= time);
+                let (_, ahead) = *known.get(after.saturating_sub(1))?;
+                Some((self.clocks.on_wanted(BOOTTIME, time + ahead)?, ahead))
             }
             BundleClock::Unknown => None,
         }
     }
 }
 
+fn number(time: i128) -> Result<u64, Fault> {
+    u64::try_from(time).map_err(|_| Fault::new("a time of the kernel would be before its clock's zero"))
+}
+
+/// Readings of a clock of ftrace that are kept.
+const READINGS_MAX: usize = 1 << 22;
 /// Clocks of `FtraceClock`: of all processors, of one, and CLOCK_MONOTONIC_RAW, which a snapshot may
 /// relate to others too.
 const GLOBAL: u64 = 2;

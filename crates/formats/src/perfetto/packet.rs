@@ -140,7 +140,7 @@ impl<'a> Packet<'a> {
                 field::PACKET_TIME => {
                     (packet.time, packet.time_at) = (Some(found.number("timestamp")?), found.value_at..found.end);
                 }
-                field::PACKET_CLOCK => packet.clock = Some(small(&found, "timestamp_clock_id")?),
+                field::PACKET_CLOCK => packet.clock = clock(&found)?,
                 field::PACKET_SEQUENCE => packet.sequence = small(&found, "trusted_packet_sequence_id")?,
                 field::PACKET_FLAGS => {
                     let flags = found.number("sequence_flags")?;
@@ -191,7 +191,7 @@ impl Snapshot {
                     let reading = Reading::parse(&found).map_err(|fault| fault.within(message.value_at))?;
                     snapshot.readings.push(reading);
                 }
-                field::SNAPSHOT_TRACE_CLOCK => snapshot.trace_clock = Some(small(&found, "primary_trace_clock")?),
+                field::SNAPSHOT_TRACE_CLOCK => snapshot.trace_clock = clock(&found)?,
                 _ => {}
             }
         }
@@ -230,7 +230,7 @@ fn of_defaults(message: &Field<'_>) -> Result<Option<u32>, Fault> {
     for found in inside(message) {
         let found = found.map_err(|fault| fault.within(message.value_at))?;
         if found.number == field::PACKET_CLOCK {
-            return small(&found, "timestamp_clock_id").map(Some);
+            return clock(&found);
         }
     }
     Ok(None)
@@ -266,6 +266,11 @@ pub(super) fn inside<'a>(message: &Field<'a>) -> Fields<'a> {
 
 pub(super) fn bytes<'a>(found: &Field<'a>) -> Option<&'a [u8]> {
     if let Value::Bytes(bytes) = found.value { Some(bytes) } else { None }
+}
+
+/// The number of a clock; 0 names none.
+fn clock(found: &Field<'_>) -> Result<Option<u32>, Fault> {
+    small(found, "the number of a clock").map(|clock| Some(clock).filter(|clock| *clock != 0))
 }
 
 fn small(found: &Field<'_>, name: &str) -> Result<u32, Fault> {

@@ -142,13 +142,14 @@ impl Sequence {
         Ok(added.saturating_sub(before.map_or(0, |(_, before)| before.len() + ENTRY_BYTES)))
     }
 
+    /// Replaces all defaults.
     fn defaults(&mut self, message: &[u8]) -> Result<(), Fault> {
+        (self.track, self.counter_tracks) = Default::default();
         for found in Fields::of(message) {
             let found = found?;
             if found.number != field::DEFAULTS_EVENT {
                 continue;
             }
-            self.counter_tracks = Default::default();
             for found in inside(&found) {
                 let found = found?;
                 match (found.number, found.value) {

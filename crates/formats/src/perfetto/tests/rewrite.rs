@@ -81,8 +81,8 @@ fn times(path: &Path) -> Vec<Option<i64>> {
         clocks.tell(packet).expect("sound");
         times.extend(clocks.locate(packet).map(|located| located.time_ns()));
         if let Some(bundle) = packet.kernel_events {
-            kernel.restate(bundle, &clocks, &mut |time, _| {
-                times.push(time);
+            kernel.restate(bundle, &clocks, &mut |time, is_event| {
+                times.extend(is_event.then_some(time));
                 time
             })?;
         }
@@ -160,7 +160,7 @@ fn coarse_units_are_refined_only_where_times_move() {
     let made = made.default_clock(64).begin(5, None, "a").begin(1, None, "b");
     let (moved, stats) = made.rewritten(&|time| time + 123_000, &RewriteOptions::default());
     assert_eq!((moved.times(), stats.rounded), (vec![Some(105_123), Some(106_123)], 0));
-    let fine = Made::default().snapshot(&[(64, 100_000, 1, true), (BOOTTIME, 100_123, 1, false)], None);
+    let fine = Made::default().snapshot(&[(64, 100_123, 1, true), (BOOTTIME, 100_123, 1, false)], None);
     assert_eq!(moved.0, fine.default_clock(64).begin(5_000, None, "a").begin(1_000, None, "b").0);
 }
 
@@ -208,11 +208,11 @@ fn a_packet_may_state_a_snapshot_and_its_own_time_on_it() {
         })
     };
     let made = begins(5 * MS, 5 * MS).begin(700, None, "a").begin(300, None, "b");
-    let maps: [&dyn Fn(Picoseconds) -> Picoseconds; 2] = [&|time| time + 9_000_000, &|time| time - 9_000_000];
+    let maps: [&dyn Fn(Picoseconds) -> Picoseconds; 2] = [&|time| time + 9_000_000, &|time| time - 4_000_000];
     for map in maps {
         let (moved, _) = made.rewritten(map, &RewriteOptions::default());
         let boot = mapped(map, 5_000_000) as u64;
-        assert_eq!(moved.0, begins(boot, 5 * MS).begin(700, None, "a").begin(300, None, "b").0);
+        assert_eq!(moved.0, begins(boot, boot).begin(700, None, "a").begin(300, None, "b").0);
     }
 }
 
@@ -246,4 +246,36 @@ fn snapshots_hold_for_the_times_that_follow_them_whatever_their_place_in_the_fil
     let map = |time: Picoseconds| time + time / 20_000;
     let (moved, _) = made.rewritten(&map, &RewriteOptions::default());
     assert_eq!(moved.times(), [200_000_000, 1_400_000_000].map(|time| Some(mapped(&map, time))));
+}
+
+#[test]
+fn any_pair_of_the_kernels_clock_converts_a_time_alike() {
+    // Pairs are read after a bundle's events: the pair before a time stands in an earlier bundle.
+    let made = Made::default().kernel(GLOBAL, &[31 * MS], &[], Some((40 * MS, 141 * MS)));
+    let made = made.kernel(GLOBAL, &[400 * MS], &[], Some((500 * MS, 601 * MS)));
+    assert_eq!(made.times(), [Some(132_000_000), Some(501_000_000)]);
+    let map = |time: Picoseconds| time + 1_000_000_000_000_000 + time / 20_000;
+    let (moved, _) = made.rewritten(&map, &RewriteOptions::default());
+    assert_eq!(moved.times(), [132_000_000, 501_000_000].map(|time| Some(mapped(&map, time))));
+    let shift = |boot: u64| mapped(&map, boot as i64) as u64 - boot;
+    let expected = Made::default().kernel(
+        GLOBAL,
+        &[31 * MS + shift(132 * MS)],
+        &[],
+        Some((40 * MS + shift(141 * MS), 141 * MS + shift(141 * MS))),
+    );
+    let expected = expected.kernel(
+        GLOBAL,
+        &[400 * MS + shift(501 * MS)],
+        &[],
+        Some((500 * MS + shift(601 * MS), 601 * MS + shift(601 * MS))),
+    );
+    assert_eq!(moved.0, expected.0);
+}
+
+#[test]
+fn a_clock_without_a_number_is_the_traces() {
+    let made = Made::default().read(&[(BOOTTIME, 100 * MS), (REALTIME, 900 * MS)], Some(0)).begin(5 * MS, Some(0), "a");
+    let (moved, _) = made.rewritten(&|time| time + 1_000_000, &RewriteOptions::default());
+    assert_eq!(moved.times(), [Some(5_001_000)]);
 }
