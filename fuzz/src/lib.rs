@@ -46,6 +46,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("perfetto", traces::perfetto),
     ("rocpd", traces::rocpd),
     ("nsys", traces::nsys),
+    ("rpd", traces::rpd),
     ("recording", recordings::recording),
     ("trace_format", traces::trace_format),
     ("write_perfetto", writers::perfetto),

@@ -12,7 +12,7 @@ use probe_sync_alignment::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, 
 use probe_sync_formats::model::{MarkStamp, MarkToken, MergeFacts, Picoseconds, TraceFacts};
 use probe_sync_formats::{
     ChunkOptions, CpuClock, FactOptions, FlightRecorder, Kineto, MapFunction, MergeInput, MergeOptions, NcclInspector,
-    Nsys, Perfetto, RewriteOptions, RewriteStats, Rocpd, TraceFormat, WantedArgs, XSpace, detect,
+    Nsys, Perfetto, RewriteOptions, RewriteStats, Rocpd, Rpd, TraceFormat, WantedArgs, XSpace, detect,
 };
 use probe_sync_time::Duration;
 use regex::Regex;
@@ -113,25 +113,35 @@ pub fn rocpd(data: &[u8]) {
 
 /// An export of Nsight Systems, as the bytes of its file.
 pub fn nsys(data: &[u8]) {
+    database(&Nsys, data);
+}
+
+/// A trace of rocmProfileData, as the bytes of its file.
+pub fn rpd(data: &[u8]) {
+    database(&Rpd, data);
+}
+
+/// A database that is read, shown and rewritten.
+fn database(format: &dyn TraceFormat, data: &[u8]) {
     with_directory(|directory| {
-        let (input, output) = (directory.join("in.sqlite"), directory.join("out.sqlite"));
+        let [input, output] = ["in", "out"].map(|name| directory.join(format!("{name}{}", format.output_ending())));
         write(&input, data);
-        let Some(facts) = accepted(&Nsys, &input) else { return };
+        let Some(facts) = accepted(format, &input) else { return };
         let (mut tracks, options_of_chunks) = (0, ChunkOptions { reach: facts.reach, ..ChunkOptions::default() });
-        let read = Nsys.read_chunks(&input, &options_of_chunks, &mut |time| time, &mut |chunk| {
+        let read = format.read_chunks(&input, &options_of_chunks, &mut |time| time, &mut |chunk| {
             chunk.check(tracks).expect("a sound chunk");
             tracks += chunk.tracks.len();
             Ok(())
         });
         // Facts leave damage of a table that they do not read unseen.
         drop(read);
-        if Nsys.rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time).is_ok() {
-            let again = Nsys.read_facts(&output, &options()).expect("it reads what it wrote");
+        if format.rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time).is_ok() {
+            let again = format.read_facts(&output, &options()).expect("it reads what it wrote");
             assert_eq!(told(&again), told(&facts), "the identity changed something");
         }
-        move_and_merge(&Nsys, &input, &output);
-        if Nsys.rewrite(&input, &output, &RewriteOptions::default(), &mut shifted).is_ok() {
-            assert!(Nsys.read_facts(&output, &options()).is_ok(), "refuses what it moved");
+        move_and_merge(format, &input, &output);
+        if format.rewrite(&input, &output, &RewriteOptions::default(), &mut shifted).is_ok() {
+            assert!(format.read_facts(&output, &options()).is_ok(), "refuses what it moved");
         }
     });
 }

@@ -55,7 +55,7 @@ fn build() -> Fact {
     let parts = [
         (cfg!(feature = "mpi"), "MPI"),
         (cfg!(feature = "hwloc"), "hwloc"),
-        (cfg!(feature = "rocpd"), "databases of rocprofv3 and Nsight Systems"),
+        (cfg!(feature = "rocpd"), "databases of rocprofv3, rocmProfileData and Nsight Systems"),
         (cfg!(feature = "otf2"), "OTF2"),
         (cfg!(feature = "otlp"), "OpenTelemetry"),
     ];

@@ -38,6 +38,8 @@ pub mod protobuf;
 #[cfg(feature = "rocpd")]
 pub mod rocpd;
 #[cfg(feature = "rocpd")]
+mod rpd;
+#[cfg(feature = "rocpd")]
 mod sqlite;
 mod stated;
 #[cfg(any(test, feature = "testing"))]
@@ -69,6 +71,8 @@ pub use nsys::Nsys;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]
 pub use rocpd::Rocpd;
+#[cfg(feature = "rocpd")]
+pub use rpd::Rpd;
 pub use workers::{limit_workers, side_by_side, with_workers, workers};
 pub use xspace::XSpace;
 #[doc(hidden)]
@@ -181,8 +185,8 @@ fn plain_name(path: &Path) -> String {
 /// and a text file may begin with a line feed, which is also the tag of the first field of an
 /// XSpace and of the packets of a Perfetto trace.
 #[cfg(feature = "rocpd")]
-pub const FORMATS: [&dyn TraceFormat; 7] =
-    [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace, &Nsys, &Rocpd];
+pub const FORMATS: [&dyn TraceFormat; 8] =
+    [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace, &Nsys, &Rpd, &Rocpd];
 /// All formats of a build without databases, in the order in which they are tried.
 #[cfg(not(feature = "rocpd"))]
 pub const FORMATS: [&dyn TraceFormat; 5] = [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace];

@@ -203,12 +203,14 @@ impl Clocks {
         if self.by_part { trace.rank_part } else { trace.node }
     }
 
-    /// Whether the reference's trace stays on its boot clock, since the offsets relate those.
-    fn on_boot_clock(&self, traces: &[NodeTrace]) -> Result<bool, Error> {
+    /// The clock on which the reference's trace stays if it counts from boot, since the offsets relate
+    /// those.
+    fn on_boot_clock(&self, traces: &[NodeTrace]) -> Result<Option<TraceClock>, Error> {
         let reference = |(_, trace): &(usize, &NodeTrace)| self.number(trace) == self.offsets.reference;
-        let Some((index, trace)) = traces.iter().enumerate().find(reference) else { return Ok(false) };
-        let boot = self.offsets.of_own_clocks && trace.facts.clock == TraceClock::Boot;
-        Ok(boot && self.clock(index, trace, Timeline::Host)?.tie == Tie::Assumed)
+        let Some((index, trace)) = traces.iter().enumerate().find(reference) else { return Ok(None) };
+        let boot = self.offsets.of_own_clocks && trace.facts.clock.counts_from_boot();
+        let stays = boot && self.clock(index, trace, Timeline::Host)?.tie == Tie::Assumed;
+        Ok(stays.then_some(trace.facts.clock))
     }
 
     fn clock(&self, index: usize, trace: &NodeTrace, timeline: Timeline<'_>) -> Result<NodeClock, Error> {
@@ -254,12 +256,14 @@ impl Clocks {
 /// directory.
 fn lacks_pairs(trace: &NodeTrace, node: u32, run: &Path) -> String {
     let host = trace.facts.identity.hostname.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
+    let (kernel, tracer) = (trace.facts.clock.kernel_name(), trace.facts.clock.tracer_clocks());
     format!(
-        "{}: its times are on CLOCK_BOOTTIME, but {} has no pairs for node {node}{host}. A run with --tracer-clock boottime \
+        "{}: its times are on {kernel}, but {} has no pairs for node {node}{host}. A run with --tracer-clock {} \
         collects them when it ends. If it failed or lost that node's rank, copy node{node}.snapshot_pairs.jsonl from snapshots/ of its \
         directory on the node's own host; if the run took none, relate the nodes with --from-collectives alone",
         trace.path.display(),
-        run.join("snapshots").display()
+        run.join("snapshots").display(),
+        tracer[0]
     )
 }
 
@@ -277,8 +281,7 @@ fn make_maps(
     };
     let (timeline, clock_name) = match &tracer {
         Some(map) => (Timeline::Tracer(Some(map)), "tracer clock"),
-        None if clocks.on_boot_clock(&traces)? => (Timeline::Host, "boot clock"),
-        None => (Timeline::Host, "system clock"),
+        None => (Timeline::Host, clocks.on_boot_clock(&traces)?.unwrap_or_default().name()),
     };
     calibrated.timeline = format!("{clock_name} of node {reference}");
     let mut mixed = MixedTies::default();
@@ -455,15 +458,16 @@ pub(crate) fn as_offsets(found: &CollectiveOffsets) -> Offsets {
 fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots: &[Option<Snapshots>]) {
     let on_boot_clock = |(trace, pairs): (&NodeTrace, &Option<Snapshots>)| {
         let TraceFacts { identity, clock, pairs: own, brackets, span, .. } = &trace.facts;
-        let untied = *clock == TraceClock::Boot && own.is_empty() && brackets.is_empty() && pairs.is_none();
-        Some((identity.hostname.clone()?, span.filter(|_| untied)?.0))
+        let untied = clock.counts_from_boot() && own.is_empty() && brackets.is_empty() && pairs.is_none();
+        Some(((identity.hostname.clone()?, *clock), span.filter(|_| untied)?.0))
     };
-    let places: Vec<Option<(String, Picoseconds)>> = traces.iter().zip(snapshots).map(on_boot_clock).collect();
+    let places: Vec<Option<((String, TraceClock), Picoseconds)>> =
+        traces.iter().zip(snapshots).map(on_boot_clock).collect();
     let is_known = |part: u32| part == offsets.reference || offsets.nodes.contains_key(&part);
     let known: Vec<bool> = traces.iter().map(|trace| is_known(trace.rank_part)).collect();
     for at in (0..traces.len()).filter(|at| !known[*at]) {
         let Some((host, start)) = &places[at] else { continue };
-        let same = |place: &Option<(String, Picoseconds)>| {
+        let same = |place: &Option<((String, TraceClock), Picoseconds)>| {
             place.as_ref().is_some_and(|(other, first)| other == host && (first - start).abs() < ONE_BOOT_PS)
         };
         let Some(other) = (0..traces.len()).find(|other| known[*other] && same(&places[*other])) else { continue };

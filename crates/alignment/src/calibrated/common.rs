@@ -66,6 +66,7 @@ enum OwnClock<'a> {
         host: &'a str,
     },
     Boot {
+        clock: TraceClock,
         host: &'a str,
         span: Option<(Picoseconds, Picoseconds)>,
     },
@@ -84,7 +85,9 @@ impl<'a> OwnClock<'a> {
                 Err("contains rows from several machines, each on its own boot clock")
             }
             (None, _, None) => Err("contains neither a clock nor a host name"),
-            (None, TraceClock::Boot, Some(host)) => Ok(Self::Boot { host, span: *span }),
+            (None, TraceClock::Boot | TraceClock::Monotonic, Some(host)) => {
+                Ok(Self::Boot { clock: *clock, host, span: *span })
+            }
             (None, TraceClock::System, Some(_)) if stated_clock.is_some() => Err("uses its own machine's clock"),
             (None, TraceClock::System, Some(host)) => Ok(Self::System { host }),
         }
@@ -94,7 +97,7 @@ impl<'a> OwnClock<'a> {
         match self {
             Self::Stated(clock) => (*clock).to_owned(),
             Self::System { host } => format!("system clock of {host}"),
-            Self::Boot { host, .. } => format!("boot clock of {host}"),
+            Self::Boot { clock, host, .. } => format!("{} of {host}", clock.name()),
         }
     }
 
@@ -102,8 +105,8 @@ impl<'a> OwnClock<'a> {
         match (self, other) {
             (Self::Stated(one), OwnClock::Stated(two)) => one == two,
             (Self::System { host: one }, OwnClock::System { host: two }) => same_host(one, two),
-            (Self::Boot { host: one, span }, OwnClock::Boot { host: two, span: other }) => {
-                same_host(one, two) && is_one_boot(*span, *other)
+            (Self::Boot { clock, host: one, span }, OwnClock::Boot { clock: same, host: two, span: other }) => {
+                clock == same && same_host(one, two) && is_one_boot(*span, *other)
             }
             _ => false,
         }

@@ -210,7 +210,7 @@ pub fn node_clock(
     let untied = |problem| Error::Untied { node, problem };
     let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes).map_err(untied)?;
     if tie == Tie::Assumed
-        && !(offsets.of_own_clocks && facts.clock == TraceClock::Boot)
+        && !(offsets.of_own_clocks && facts.clock.counts_from_boot())
         && let Some(problem) = boot::refusal(facts)
     {
         return Err(untied(problem));
@@ -318,14 +318,14 @@ fn usable_pairs(
     let mut pairs = [markers, bracketed, of_marks].concat();
     let of_trace = !pairs.is_empty();
     let given = snapshots.map_or(&[][..], |snapshots| &snapshots.pairs);
-    let of_snapshots = match boot::fit(snapshots, facts.span) {
+    let of_snapshots = match boot::fit(facts.clock, snapshots, facts.span) {
         _ if facts.clock == TraceClock::System => applies(facts, given),
         Ok(fit) => fit,
         Err(reason) if of_trace => {
             notes.push(format!("{reason}; using the trace's own markers"));
             false
         }
-        Err(reason) => return Err(format!("{reason}. {}", boot::REMEDY)),
+        Err(reason) => return Err(format!("{reason}. {}", boot::remedy(facts.clock))),
     };
     if of_snapshots {
         pairs.extend_from_slice(given);

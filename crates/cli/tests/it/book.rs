@@ -58,6 +58,11 @@ fn exports_of_nsight_systems_are_read_as_written() {
 }
 
 #[test]
+fn traces_of_rocm_profile_data_are_read_as_written() {
+    check("docs/rpd.md", 1);
+}
+
+#[test]
 fn two_nodes_are_aligned_as_computed_by_hand() {
     check("docs/alignment.md", 1);
 }

@@ -157,8 +157,44 @@ pub enum TraceClock {
     System,
     /// `CLOCK_BOOTTIME`, which counts from boot and says nothing about any other clock.
     Boot,
+    /// `CLOCK_MONOTONIC`, which counts from boot, but not while the machine is suspended.
+    Monotonic,
     /// The boot clocks of several machines: rows of many databases in one.
     SeveralBoot,
+}
+
+impl TraceClock {
+    /// Returns true if the times of one machine are on one clock that counts from boot.
+    pub fn counts_from_boot(self) -> bool {
+        matches!(self, Self::Boot | Self::Monotonic)
+    }
+
+    /// Returns the kernel's name for the clock.
+    pub fn kernel_name(self) -> &'static str {
+        match self {
+            Self::System => "CLOCK_REALTIME",
+            Self::Boot | Self::SeveralBoot => "CLOCK_BOOTTIME",
+            Self::Monotonic => "CLOCK_MONOTONIC",
+        }
+    }
+
+    /// Returns the names that pairs of this clock give to their tracer clock.
+    pub fn tracer_clocks(self) -> &'static [&'static str] {
+        match self {
+            Self::System => &["realtime"],
+            Self::Boot | Self::SeveralBoot => &["boottime", "rocprofiler"],
+            Self::Monotonic => &["monotonic"],
+        }
+    }
+
+    /// Returns the clock's name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system clock",
+            Self::Boot | Self::SeveralBoot => "boot clock",
+            Self::Monotonic => "monotonic clock",
+        }
+    }
 }
 
 /// A plane whose events are on a clock that counts from boot.

@@ -8,18 +8,16 @@
 //! are not. The published
 //! schema is in the documentation: <https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html>.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 use crate::Error;
-use crate::sqlite::access::{MAGIC, Readable, wrong};
+use crate::sqlite::access::wrong;
+use crate::sqlite::metadata::{Aligned, each_pair};
 use crate::sqlite::query::each;
-use crate::sqlite::table::{Entry, Index, Table, quoted, text};
-use crate::{ALIGNED_SIGMA, ALIGNED_TO};
+use crate::sqlite::table::{Entry, Index, Table, quoted};
 
 /// Contents of an export.
 #[derive(Clone, Debug)]
@@ -33,10 +31,7 @@ pub(super) struct Catalog {
     pub(super) session: Session,
     /// The version of the exporter and of its schema, for display; empty if not stated.
     pub(super) version: String,
-    /// The clock that its times were brought to by an alignment.
-    pub(super) aligned_to: Option<String>,
-    /// Statement of the uncertainty of its times on that clock, ns.
-    pub(super) aligned_sigma_ns: Option<String>,
+    pub(super) aligned: Aligned,
 }
 
 /// The origin of the times.
@@ -99,15 +94,8 @@ impl Catalog {
         if !is_normalized {
             reader.expect_short_times()?;
         }
-        let mut catalog =
-            Catalog { session, version, aligned_to: None, aligned_sigma_ns: None, tables: Vec::new(), indexes, views };
-        reader.pairs(OWN, &mut |name, value| match name {
-            ALIGNED_TO => catalog.aligned_to = Some(value),
-            ALIGNED_SIGMA => catalog.aligned_sigma_ns = Some(value),
-            _ => {}
-        })?;
-        catalog.tables = tables;
-        Ok(catalog)
+        let aligned = Aligned::read((connection, path), schema, &tables)?;
+        Ok(Catalog { tables, indexes, views, session, version, aligned })
     }
 
     /// Returns the table of this name.
@@ -149,16 +137,7 @@ struct Reader<'a> {
 
 /// Returns false if a file is no database, or one without the tables of an export.
 pub(super) fn is_export(path: &Path) -> bool {
-    let begins = || -> io::Result<bool> {
-        let mut head = Vec::with_capacity(MAGIC.len());
-        File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut head).map(|_| head == MAGIC)
-    };
-    let named = || {
-        let connection = Readable::find(path)?.connect()?;
-        let is_mark = |name: &str| name == STRINGS || name.starts_with("TARGET_INFO_") || MARKS.contains(&name);
-        Ok::<_, Error>(Entry::all(&connection, "main", path)?.iter().any(|entry| is_mark(&entry.name)))
-    };
-    begins().unwrap_or(true) && named().unwrap_or(true)
+    Entry::any_table(path, &|name| name == STRINGS || name.starts_with("TARGET_INFO_") || MARKS.contains(&name))
 }
 
 /// Statements of an export about itself.
@@ -187,16 +166,7 @@ impl Reader<'_> {
 
     /// Passes on the rows of a table of names and values.
     fn pairs(&self, name: &str, take: &mut dyn FnMut(&str, String)) -> Result<(), Error> {
-        let Some(table) = self.table(name).filter(|table| table.has("name") && table.has("value")) else {
-            return Ok(());
-        };
-        let sql = format!("SELECT name, value FROM {}.{}", self.schema, quoted(&table.name));
-        each((self.connection, self.path), name, &sql, &mut |row| {
-            if let (Some(name), Some(value)) = (text(row.get_ref(0)?), text(row.get_ref(1)?)) {
-                take(&name, value);
-            }
-            Ok(())
-        })
+        each_pair((self.connection, self.path), self.schema, self.table(name), take)
     }
 
     /// Reads how the file was exported. Of times that are Unix times, the start of the session is
@@ -321,8 +291,6 @@ pub(super) const EPOCHS: std::ops::Range<i64> = 978_307_200_000_000_000..7_258_1
 const LONG_NS: i64 = 100_000_000_000_000_000;
 /// Times of each table by which Unix times are recognised.
 const TIMES_LOOKED_AT: usize = 1000;
-/// The table with what an alignment states about a file.
-pub(super) const OWN: &str = "probe_sync_metadata";
 /// Prefix of tables whose columns are fields of NVTX payloads.
 const PAYLOADS: &str = "DYNAMIC_NVTXPAYLOAD_";
 /// Prefixes of the published tables with times, 2021 to 2026.

@@ -4,7 +4,6 @@
 //! from it. The events of the profiler itself and raw samples of other clocks are not part of the
 //! span.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use rusqlite::Row;
@@ -13,13 +12,15 @@ use rusqlite::types::ValueRef;
 use super::catalog::{Catalog, STRINGS};
 use super::collectives;
 use super::identity;
-use super::reading::{Database, Times, bounds};
+use super::reading::{Database, bounds};
 use crate::Error;
 use crate::FactOptions;
-use crate::marker::{MARKERS_MAX, Marker, Stamps};
-use crate::model::{LeftOut, Oddity, PS_PER_NS, Reach, Spread, Steps, TraceClock, TraceFacts};
+use crate::marker::Stamps;
+use crate::model::{LeftOut, Oddity, PS_PER_NS, Reach, Spread, TraceClock, TraceFacts};
 use crate::sqlite::access::Readable;
+use crate::sqlite::names::Names;
 use crate::sqlite::table::{Table, quoted};
+use crate::sqlite::times::{Times, without_far_rows};
 
 /// Reads the facts of an export.
 ///
@@ -35,11 +36,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
         readable.expect_whole()?;
     }
     let database = Database { path, connection: &connection, catalog: &catalog };
-    let facts = of_database(&database, options, None)?;
-    // Only where its rows span more than a day can some be far from the others.
-    let is_wide = facts.span.is_some_and(|(first, last)| last - first > Reach::NEAR_PS);
-    let reach = if is_wide { spread(&database)?.reach() } else { None };
-    if reach.is_some() { of_database(&database, options, reach) } else { Ok(facts) }
+    without_far_rows(|reach| of_database(&database, options, reach), || spread(&database))
 }
 
 /// Distribution of the times of all events.
@@ -60,8 +57,7 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
     let catalog = database.catalog;
     let mut facts = TraceFacts { reach, clock: TraceClock::System, ..TraceFacts::default() };
     facts.base_ns = Some(catalog.session.start_ns);
-    facts.aligned_to.clone_from(&catalog.aligned_to);
-    facts.aligned_sigma_ns = catalog.aligned_sigma_ns.as_ref().and_then(|sigma| sigma.parse().ok());
+    (facts.aligned_to, facts.aligned_sigma_ns) = (catalog.aligned.to.clone(), catalog.aligned.sigma_ns);
     if !catalog.version.is_empty() {
         facts.notes.push(format!("exported by Nsight Systems {}", catalog.version));
     }
@@ -94,7 +90,7 @@ fn ranges(
     options: &FactOptions,
     facts: &mut TraceFacts,
 ) -> Result<Times, Error> {
-    let names = Names::read(database, options.markers.as_ref())?;
+    let names = Names::read(database.source(), database.catalog.table(STRINGS), "value", options.markers.as_ref())?;
     let [start, end, kind, text, text_id] =
         ["start", "end", "eventType", "text", "textId"].map(|name| table.column("t", name));
     let sql = format!(
@@ -141,11 +137,7 @@ fn ranges(
         return Err(Error::Database { path: database.path.to_owned(), problem });
     }
     facts.notes.extend(stamps.notes());
-    if names.left_out > 0 {
-        facts
-            .notes
-            .push(format!("{} texts of {STRINGS} were not searched for markers and steps: too many", names.left_out));
-    }
+    facts.notes.extend(names.note());
     facts.take_stamps(stamps);
     Ok(times)
 }
@@ -159,59 +151,6 @@ fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Result<Option<i64>, ()>> {
     })
 }
 
-/// The registered texts that may be markers or steps, by id.
-struct Names<'a> {
-    known: HashMap<i64, Vec<u8>>,
-    /// Others, beyond the memory for them.
-    left_out: u64,
-    pattern: Option<&'a regex::Regex>,
-}
-
-impl<'a> Names<'a> {
-    fn read(database: &Database<'_>, pattern: Option<&'a regex::Regex>) -> Result<Names<'a>, Error> {
-        let mut names = Names { known: HashMap::new(), left_out: 0, pattern };
-        let Some(table) = database.catalog.table(STRINGS) else { return Ok(names) };
-        let sql = format!("SELECT id, value FROM {} NOT INDEXED", quoted(&table.name));
-        let mut held = 0;
-        database.each(&table.name, &sql, &mut |row| {
-            let (ValueRef::Integer(id), ValueRef::Text(text)) = (row.get_ref(0)?, row.get_ref(1)?) else {
-                return Ok(());
-            };
-            let is_candidate = text.len() <= NAME_MAX
-                && (text.last().is_some_and(u8::is_ascii_digit) || Marker::of(text, pattern).is_some());
-            if is_candidate && names.known.len() < MARKERS_MAX && held + text.len() <= NAMES_BYTES_MAX {
-                held += text.len();
-                names.known.insert(id, text.to_owned());
-            } else {
-                names.left_out += u64::from(is_candidate);
-            }
-            Ok(())
-        })?;
-        Ok(names)
-    }
-
-    /// The marker that an event's own or registered text is; otherwise the text may be that of a
-    /// step.
-    fn look(
-        &self,
-        own: ValueRef<'_>,
-        id: ValueRef<'_>,
-        (start_ps, end_ps): (i128, i128),
-        steps: &mut Steps,
-    ) -> Option<Marker> {
-        let name: &[u8] = match (own, id) {
-            (ValueRef::Text(text), _) => text,
-            (_, ValueRef::Integer(id)) => self.known.get(&id)?,
-            _ => return None,
-        };
-        let marker = Marker::of(name, self.pattern);
-        if marker.is_none() {
-            steps.look(name, start_ps, end_ps);
-        }
-        marker
-    }
-}
-
 const NVTX: &str = "NVTX_EVENTS";
 /// An NVTX event without a length.
 const MARK: i64 = 34;
@@ -220,7 +159,3 @@ const DESCRIBING: [i64; 7] = [33, 39, 75, 76, 97, 98, 99];
 /// Tables of the profiler's own events, and of descriptions.
 const OF_PROFILER: [&str; 4] =
     ["DIAGNOSTIC_EVENT", "PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD", "MPI_COMMUNICATORS"];
-/// A longer text is neither a marker nor a step.
-const NAME_MAX: usize = 4096;
-/// Texts that are searched for markers and steps, bytes.
-const NAMES_BYTES_MAX: usize = 64 << 20;

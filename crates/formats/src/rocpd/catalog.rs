@@ -90,7 +90,11 @@ impl Catalog {
             .filter(|entry| entry.kind == "table")
             .filter_map(|entry| entry.name.strip_prefix(METADATA).map(str::to_owned))
             .collect();
-        let of_nsight_systems = entries.iter().any(|entry| entry.name == "TARGET_INFO_SYSTEM_ENV");
+        let has = |name: &str| entries.iter().any(|entry| entry.kind == "table" && entry.name == name);
+        if has("rocpd_api") && has("rocpd_op") {
+            return refuse("is a trace of rocmProfileData; let its name end in .rpd".to_owned());
+        }
+        let of_nsight_systems = has("TARGET_INFO_SYSTEM_ENV");
         if suffixes.is_empty() {
             let hint =
                 if of_nsight_systems { "; let the name of an export of Nsight Systems end in .sqlite" } else { "" };

@@ -4,34 +4,19 @@
 //! a damaged index would hide rows and `quick_check` does not compare the two.
 
 use std::collections::HashSet;
-use std::path::Path;
 
-use rusqlite::{Connection, Row};
+use rusqlite::Row;
 
 use super::catalog::{Catalog, Table, Writer, quoted};
 use crate::Error;
-use crate::model::{PS_PER_NS, Picoseconds, Reach, Spread};
+use crate::model::{PS_PER_NS, Picoseconds, Reach};
 use crate::sqlite::access::wrong;
 use crate::sqlite::query;
 pub(super) use crate::sqlite::query::Problem;
+use crate::sqlite::times::{Times, no_time};
 
 /// A database being read.
-pub(super) struct Database<'a> {
-    pub(super) path: &'a Path,
-    pub(super) connection: &'a Connection,
-    pub(super) catalog: &'a Catalog,
-}
-
-/// First and last time of a table, and the number of rows with one.
-#[derive(Default)]
-pub(super) struct Times {
-    pub(super) rows: u64,
-    pub(super) span: Option<(Picoseconds, Picoseconds)>,
-    /// Rows with an implausible time.
-    pub(super) away: u64,
-    /// Rows that end before they begin.
-    pub(super) backwards: u64,
-}
+pub(super) type Database<'a> = query::Database<'a, Catalog>;
 
 /// Rows of a table whose times are on a clock that is behind that of the others.
 #[derive(Clone, Debug)]
@@ -46,16 +31,6 @@ impl<'a> Database<'a> {
     /// A writer's table of this base name.
     pub(super) fn table(&self, writer: &Writer, base: &str) -> Option<&'a Table> {
         self.catalog.tables.iter().find(|table| table.base == base && table.suffix == writer.suffix)
-    }
-
-    /// Runs a statement, and passes on its rows.
-    pub(super) fn each(
-        &self,
-        table: &str,
-        statement: &str,
-        take: &mut dyn FnMut(&Row<'_>) -> Result<(), Problem>,
-    ) -> Result<(), Error> {
-        query::each((self.connection, self.path), table, statement, take)
     }
 
     /// An SQLite error about a table.
@@ -90,7 +65,7 @@ impl<'a> Database<'a> {
     ) -> Result<Times, Error> {
         let columns: Vec<String> = table.times.iter().map(|at| format!("t.{}", quoted(&table.columns[*at]))).collect();
         let row = table.row("t");
-        let no_time = each(&columns, "typeof(?) NOT IN ('integer', 'null')").join(" OR ");
+        let wrong = each(&columns, "typeof(?) NOT IN ('integer', 'null')").join(" OR ");
         let set = each(&columns, "coalesce(?, 0) <> 0").join(" OR ");
         let backwards = table.backwards("t");
         let away = reach.map_or_else(
@@ -108,7 +83,7 @@ impl<'a> Database<'a> {
         let (first, last) =
             (each(&columns, "min(nullif(?, 0))").join(", "), each(&columns, "max(nullif(?, 0))").join(", "));
         let statement = format!(
-            "SELECT min(CASE WHEN {no_time} THEN {row} END), sum(({set}) AND NOT ({away})), {first}, {last}, total({away}), total({backwards}) FROM {} t NOT INDEXED",
+            "SELECT min(CASE WHEN {wrong} THEN {row} END), sum(({set}) AND NOT ({away})), {first}, {last}, total({away}), total({backwards}) FROM {} t NOT INDEXED",
             quoted(&table.name)
         );
         let (mut times, mut wrong_at) = (Times::default(), None);
@@ -118,7 +93,7 @@ impl<'a> Database<'a> {
                 times.rows = found.get::<_, Option<i64>>(1)?.unwrap_or(0).unsigned_abs();
                 let of_times = 2 * columns.len();
                 for at in 0..of_times {
-                    times.add(found.get(at + 2)?);
+                    add(&mut times, found.get(at + 2)?);
                 }
                 (times.away, times.backwards) =
                     (found.get::<_, f64>(of_times + 2)? as u64, found.get::<_, f64>(of_times + 3)? as u64);
@@ -126,7 +101,7 @@ impl<'a> Database<'a> {
             Ok(())
         })?;
         if let Some(at) = wrong_at {
-            return Err(self.no_time(table, at));
+            return Err(no_time(self.path, table, at));
         }
         if let Some(except) = except.filter(|except| !except.is_empty()) {
             times.span = None;
@@ -134,7 +109,7 @@ impl<'a> Database<'a> {
             self.each(&table.name, &statement, &mut |found| {
                 if !except.contains(&found.get(0)?) {
                     for at in 0..columns.len() {
-                        times.add(found.get::<_, Option<i64>>(at + 1)?.filter(|time| *time != 0));
+                        add(&mut times, found.get::<_, Option<i64>>(at + 1)?.filter(|time| *time != 0));
                     }
                 }
                 Ok(())
@@ -142,42 +117,11 @@ impl<'a> Database<'a> {
         }
         Ok(times)
     }
-
-    /// Counts the rows of a table by approximate start and end.
-    pub(super) fn spread(&self, table: &Table, spread: &mut Spread) -> Result<(), Error> {
-        for at in &table.times {
-            let column = format!("t.{}", quoted(&table.columns[*at]));
-            let statement = format!(
-                "SELECT min({column}), max({column}), count(*) FROM {} t NOT INDEXED WHERE {column} <> 0 GROUP BY {column} / {BUCKET_NS} LIMIT {BUCKETS_MAX}",
-                quoted(&table.name)
-            );
-            self.each(&table.name, &statement, &mut |row| {
-                let [first, last] = [row.get(0)?, row.get(1)?].map(|time: i64| Picoseconds::from(time) * PS_PER_NS);
-                spread.add_many(first, last, row.get::<_, i64>(2)?.unsigned_abs());
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The refusal of a row with something else in place of a time.
-    fn no_time(&self, table: &Table, at: i64) -> Error {
-        let names: Vec<&str> = table.times.iter().map(|column| table.columns[*column].as_str()).collect();
-        let problem = format!(
-            "the table {}, row {at}: {} must contain whole numbers of nanoseconds, but one does not; correct the row in a copy of the file",
-            table.name,
-            names.join(", ")
-        );
-        Error::Database { path: self.path.to_owned(), problem }
-    }
 }
 
-impl Times {
-    fn add(&mut self, time: Option<i64>) {
-        let Some(time) = time.map(|time| Picoseconds::from(time) * PS_PER_NS) else { return };
-        let (first, last) = self.span.unwrap_or((time, time));
-        self.span = Some((first.min(time), last.max(time)));
-    }
+/// Takes a time that is set into the span.
+fn add(times: &mut Times, ns: Option<i64>) {
+    ns.into_iter().for_each(|ns| times.add(Picoseconds::from(ns) * PS_PER_NS));
 }
 
 /// A form of words for each of these columns.
@@ -245,10 +189,6 @@ pub(super) fn join_one(
     )
 }
 
-/// Width of the groups in which times are counted, ns: about a quarter of an hour.
-const BUCKET_NS: i64 = 1_000_000_000_000;
-/// Most groups of a table that are examined.
-const BUCKETS_MAX: usize = 1 << 17;
 pub(super) const REGION: &str = "rocpd_region";
 pub(super) const STRING: &str = "rocpd_string";
 pub(super) const GUID: &str = "guid";

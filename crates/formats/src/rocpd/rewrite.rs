@@ -6,7 +6,6 @@
 //! `probe_sync_*` of each process's metadata record the alignment, so that a second one is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use probe_sync_rocpd::schema;
@@ -21,6 +20,7 @@ use crate::Error;
 use crate::model::Reach;
 use crate::sqlite::access::{Readable, wrong};
 use crate::sqlite::output::{NewDatabase, refuse_annotations};
+use crate::sqlite::rewrite::copy_while_checking;
 use crate::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
 
 /// Writes `input` to `output`.
@@ -137,12 +137,7 @@ impl Making {
         let catalog = Catalog::read(self.output.copying.connection(), "src", path)?;
         self.admit(path, &catalog, tags)?;
         // Not before it is known that no column is computed.
-        let stats = std::thread::scope(|scope| {
-            let whole = scope.spawn(|| readable.expect_whole());
-            let stats = self.copy(path, &catalog, map, foreign)?;
-            whole.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            Ok::<_, Error>(stats)
-        })?;
+        let stats = copy_while_checking(readable, || self.copy(path, &catalog, map, foreign))?;
         self.close(&catalog, tags).map_err(|problem| wrong(self.output.path(), "writing it", &problem))?;
         self.output.copying.detach(path)?;
         Ok(RewriteStats { bytes_read: length, ..stats })

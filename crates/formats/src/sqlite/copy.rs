@@ -9,7 +9,7 @@
 //!
 //! Definitions of tables come from the input and are run; an authorizer lets them make that one
 //! table and nothing else, so a `CREATE TABLE … AS SELECT` or a second statement is refused. CHECKs
-//! are not evaluated: what stands in the input stays. It does not copy views or tags.
+//! are not evaluated: what stands in the input stays. It does not copy tags.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,7 +145,13 @@ impl Copying {
         self.define(&index.sql, &index.table, true).map_err(failed)
     }
 
-    /// Runs the definition of a table, or of an index on it, which may do nothing else.
+    /// Makes a view as the attached input defines it; nothing reads it.
+    pub(crate) fn view(&mut self, path: &Path, view: &Index) -> Result<(), Error> {
+        let failed = |problem: rusqlite::Error| wrong(path, &format!("creating the view {}", view.name), &problem);
+        self.define(&view.sql, &view.name, false).map_err(failed)
+    }
+
+    /// Runs the definition of a table, of an index on it, or of a view, which may do nothing else.
     fn define(&mut self, sql: &str, table: &str, computes: bool) -> rusqlite::Result<()> {
         let table = table.to_owned();
         self.connection.authorizer(Some(move |context: AuthContext<'_>| {
@@ -153,6 +159,7 @@ impl Copying {
             let allowed = match context.action {
                 AuthAction::CreateTable { table_name } => table_name == table || table_name == SEQUENCE,
                 AuthAction::CreateIndex { table_name, .. } => table_name == table,
+                AuthAction::CreateView { view_name } => view_name == table,
                 AuthAction::Insert { table_name } | AuthAction::Update { table_name, .. } => table_name == MASTER,
                 AuthAction::Read { table_name, .. } => table_name == MASTER || table_name == table,
                 AuthAction::Reindex { .. } | AuthAction::Transaction { .. } => true,

@@ -7,6 +7,30 @@ use rusqlite::{Connection, Row};
 use super::access::wrong;
 use crate::Error;
 
+/// A database being read, with what its format knows of its tables.
+pub(crate) struct Database<'a, C> {
+    pub(crate) path: &'a Path,
+    pub(crate) connection: &'a Connection,
+    pub(crate) catalog: &'a C,
+}
+
+impl<'a, C> Database<'a, C> {
+    /// Returns the connection, and the path for errors.
+    pub(crate) fn source(&self) -> (&'a Connection, &'a Path) {
+        (self.connection, self.path)
+    }
+
+    /// Runs a statement and passes on its rows; errors name `table`.
+    pub(crate) fn each(
+        &self,
+        table: &str,
+        statement: &str,
+        take: &mut dyn FnMut(&Row<'_>) -> Result<(), Problem>,
+    ) -> Result<(), Error> {
+        each(self.source(), table, statement, take)
+    }
+}
+
 /// Why a row was not taken.
 pub(crate) enum Problem {
     /// Error of SQLite.

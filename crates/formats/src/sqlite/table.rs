@@ -2,13 +2,15 @@
 //!
 //! Which tables and columns belong to a profiler is decided by its format.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 pub(crate) use probe_sync_rocpd::schema::quoted;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use super::access::wrong;
+use super::access::{MAGIC, Readable, wrong};
 use crate::Error;
 
 /// A table.
@@ -27,7 +29,7 @@ pub(crate) struct Table {
     pub(crate) rowid: Option<String>,
 }
 
-/// An index.
+/// An index, or a view, whose table is its own name.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) name: String,
@@ -56,6 +58,20 @@ impl Entry {
             entries.collect()
         };
         read().map_err(|problem| wrong(path, "reading its contents", &problem))
+    }
+
+    /// Returns false if a file is no database, or one without a table that `is_known` accepts by its
+    /// name. A database that cannot be opened is accepted: reading it tells what is wrong.
+    pub(crate) fn any_table(path: &Path, is_known: &dyn Fn(&str) -> bool) -> bool {
+        let begins = || -> io::Result<bool> {
+            let mut head = Vec::with_capacity(MAGIC.len());
+            File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut head).map(|_| head == MAGIC)
+        };
+        let named = || {
+            let connection = Readable::find(path)?.connect()?;
+            Ok::<_, Error>(Entry::all(&connection, "main", path)?.iter().any(|entry| is_known(&entry.name)))
+        };
+        begins().unwrap_or(true) && named().unwrap_or(true)
     }
 
     /// The refusal of an entry that would run when its table is read or copied.

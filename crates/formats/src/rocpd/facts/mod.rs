@@ -20,6 +20,7 @@ use crate::FactOptions;
 use crate::environment::Environment;
 use crate::model::{LeftOut, Oddity, Reach, Spread, TraceClock, TraceFacts};
 use crate::sqlite::access::Readable;
+use crate::sqlite::times::{count_times, without_far_rows};
 
 /// Reads the facts of a database.
 ///
@@ -35,18 +36,14 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
         readable.expect_whole()?;
     }
     let database = Database { path, connection: &connection, catalog: &catalog };
-    let facts = of_database(&database, options, None)?;
-    // Only where its rows span more than a day can some be far from the others.
-    let is_wide = facts.span.is_some_and(|(first, last)| last - first > Reach::NEAR_PS);
-    let reach = if is_wide { spread(&database)?.reach() } else { None };
-    if reach.is_some() { of_database(&database, options, reach) } else { Ok(facts) }
+    without_far_rows(|reach| of_database(&database, options, reach), || spread(&database))
 }
 
 /// Distribution of the times of all events.
 fn spread(database: &Database<'_>) -> Result<Spread, Error> {
     let mut spread = Spread::default();
     for table in of_events(database.catalog) {
-        database.spread(table, &mut spread)?;
+        count_times(database.source(), table, ("time <> 0", 0), &mut spread)?;
     }
     Ok(spread)
 }
