@@ -1,12 +1,14 @@
 //! The parts of operations, and the steps, that the slices of a trace state as PyTorch states them.
 //!
 //! PyTorch's own writer gives its events no categories; what a slice is then follows from its name.
+//! A kernel may be an event, a stage of a GPU, or both; stages count only in a trace whose events have
+//! no kernels of operations.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use super::chunks;
-use crate::chunk::{Chunk, Value};
+use crate::chunk::{Chunk, TrackKind, Value};
 use crate::model::{PS_PER_NS, Picoseconds, TraceFacts};
 use crate::torch_operations::{Candidate, Collector, Params};
 use crate::{ChunkOptions, Error, FactOptions, WantedArgs};
@@ -16,20 +18,29 @@ use crate::{ChunkOptions, Error, FactOptions, WantedArgs};
 /// # Errors
 /// The file cannot be read.
 pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) -> Result<(), Error> {
-    let mut collector = Collector::new(&options.spill);
+    let (mut of_events, mut of_stages) = (Collector::new(&options.spill), Collector::new(&options.spill));
+    let mut is_queue = Vec::new();
     let asked = ChunkOptions { args: WantedArgs::Named(&Params::NAMES), reach: facts.reach, ..ChunkOptions::default() };
     chunks::read_chunks(path, &asked, &mut |time| time, &mut |chunk| {
+        is_queue.extend(chunk.tracks.iter().map(|track| track.kind == TrackKind::Queue));
         for row in 0..chunk.slices.track.len() {
             let slice = Slice { chunk, row };
             let times = [chunk.slices.start_ns[row], chunk.slices.end_ns[row]];
             let [start_ps, end_ps] = times.map(|ns| Picoseconds::from(ns) * PS_PER_NS);
+            let collector = if is_queue[chunk.slices.track[row].0 as usize] { &mut of_stages } else { &mut of_events };
             let Ok(()) = collector.look(&slice, start_ps, end_ps);
             if slice.category() != b"gpu_user_annotation" {
-                collector.steps.look(slice.name(), start_ps, end_ps);
+                of_events.steps.look(slice.name(), start_ps, end_ps);
             }
         }
         Ok(())
     })?;
+    let collector = if of_events.kernels == 0 && of_stages.kernels > 0 {
+        of_stages.steps = of_events.steps;
+        of_stages
+    } else {
+        of_events
+    };
     if collector.kernels == 0 && collector.enqueued > 0 {
         facts.notes.push(format!("{} {ONLY_ENQUEUED}", collector.enqueued));
     }
