@@ -93,7 +93,8 @@ fn without_ending(name: &str) -> &str {
 }
 
 /// Endings of traces, longer ones first.
-const ENDINGS: [&str; 5] = [".pt.trace.json", ".xplane.pb", ".json", ".pb", ".db"];
+const ENDINGS: [&str; 9] =
+    [".pt.trace.json", ".xplane.pb", ".pftrace", ".perfetto-trace", ".json", ".pb", ".db", ".sqlite", ".rpd"];
 
 #[cfg(test)]
 mod tests {

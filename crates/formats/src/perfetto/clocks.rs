@@ -41,6 +41,10 @@ pub(super) struct Clocks {
     /// By clock: its relations to the wanted clock, in the order of the file.
     relations: BTreeMap<u32, Vec<Relation>>,
     sequences: HashMap<u32, Sequence, FixedState>,
+    /// Clocks of sequences are written in ns, whatever their units.
+    writes_ns: bool,
+    /// A time was written that is no multiple of its unit.
+    pub(super) has_rounded: bool,
     /// Packets seen.
     packets: u64,
     /// Moments at which the wanted clock and the system clock were read; with CLOCK_MONOTONIC, read
@@ -134,6 +138,8 @@ impl Default for Clocks {
             in_use: false,
             relations: BTreeMap::new(),
             sequences: HashMap::default(),
+            writes_ns: false,
+            has_rounded: false,
             packets: 0,
             read: Vec::new(),
             pairs_left_out: 0,
@@ -142,6 +148,11 @@ impl Default for Clocks {
 }
 
 impl Clocks {
+    /// Creates the state of a rewriter that writes clocks of sequences in ns.
+    pub(super) fn writing_ns() -> Self {
+        Self { writes_ns: true, ..Self::default() }
+    }
+
     /// Processes what a packet says about clocks.
     ///
     /// # Errors
@@ -216,17 +227,16 @@ impl Clocks {
         Some(OnWanted { time_ns, ahead_written_ns: relation.ahead_written_ns })
     }
 
-    /// The number that states `new_ns`, a time on the wanted clock, in place of a packet's, and
-    /// whether it is rounded; `None` if the number stays. `None` for `new_ns`: the packet's time
-    /// stays.
+    /// The number that states `new_ns`, a time on the wanted clock, in place of a packet's; `None` if
+    /// the number stays. `None` for `new_ns`: the packet's time stays.
     ///
     /// # Errors
     /// Returns an error for a time before the zero of its clock.
-    pub(super) fn restate(&mut self, located: &Located, new_ns: Option<i64>) -> Result<Option<(u64, bool)>, String> {
+    pub(super) fn restate(&mut self, located: &Located, new_ns: Option<i64>) -> Result<Option<u64>, String> {
         let shared_ns = located.on_wanted.zip(new_ns).map(|(on_wanted, new_ns)| on_wanted.restated(new_ns));
         let Some((sequence, clock, own_ns)) = located.own else {
             let number = shared_ns.map(|shared_ns| unsigned(shared_ns, located.clock)).transpose()?;
-            return Ok(number.map(|number| (number, false)));
+            return Ok(number);
         };
         let own = self.sequences.get_mut(&sequence).and_then(|sequence| sequence.own.get_mut(&clock));
         let own = own.expect("a packet is restated before the next one is read");
@@ -236,7 +246,8 @@ impl Clocks {
         let units = new_ns.saturating_sub(from_ns).saturating_add(unit_ns / 2).div_euclid(unit_ns);
         let stated_ns = from_ns.saturating_add(units.saturating_mul(unit_ns));
         own.written.last_ns = stated_ns;
-        Ok(Some((unsigned(units, clock)?, stated_ns != new_ns)))
+        self.has_rounded |= stated_ns != new_ns;
+        unsigned(units, clock).map(Some)
     }
 
     /// The readings and units to write for the snapshot that [`Self::tell`] has just processed.
@@ -282,12 +293,14 @@ impl Clocks {
             let own_ns = reading.ns();
             // Times between the units of a coarse clock need finer ones. A clock that begins at 0
             // cannot move back.
-            let finer = if moved_ns == 0 { reading.unit_ns } else { 1 };
+            let finer = if moved_ns == 0 && !self.writes_ns { reading.unit_ns } else { 1 };
             let (unit_ns, moves) = own.written.unit_ns.unwrap_or((finer, own_ns.saturating_add(moved_ns) >= 0));
             let own_ns = if moves { own_ns.saturating_add(moved_ns) } else { own_ns };
             let behind_ns = shared_ns.saturating_sub(own_ns);
             own.written = Written { unit_ns: Some((unit_ns, moves)), behind_ns, last_ns: own_ns };
-            written[place] = (unsigned(own_ns, reading.clock)? / unit_ns, unit_ns);
+            let own_ns = unsigned(own_ns, reading.clock)?;
+            self.has_rounded |= own_ns % unit_ns != 0;
+            written[place] = (own_ns / unit_ns, unit_ns);
         }
         Ok(written)
     }

@@ -16,7 +16,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
 use super::attributes;
-use super::clocks::{BOOTTIME, Clocks, Located, REALTIME};
+use super::clocks::{BOOTTIME, Clocks, REALTIME};
 use super::edits::Edits;
 use super::fields as field;
 use super::kernel::Kernel;
@@ -38,13 +38,34 @@ pub(super) fn rewrite(
     options: &RewriteOptions<'_>,
     map: &mut MapFunction<'_>,
 ) -> Result<RewriteStats, Error> {
+    let first = pass(input, output, options, map, Clocks::default())?;
+    let (mut stats, sink) = if first.0.rounded == 0 {
+        first
+    } else {
+        // A clock of a sequence with a coarse unit stood still at first and moved later.
+        drop(first);
+        pass(input, output, options, map, Clocks::writing_ns())?
+    };
+    stats.bytes_written = sink.finish()?;
+    Ok(stats)
+}
+
+/// Writes an output that is not visible yet. If the unit of a clock is too coarse for its new times,
+/// these are rounded, and the statistics say so.
+fn pass(
+    input: &Path,
+    output: &Path,
+    options: &RewriteOptions<'_>,
+    map: &mut MapFunction<'_>,
+    clocks: Clocks,
+) -> Result<(RewriteStats, Sink), Error> {
     let mut source = Source::open(input)?;
     let mut sink = Sink::create(output)?;
     if !options.metadata.is_empty() {
         put_bytes(sink.out(), field::TRACE_PACKET, &attributes(options.metadata));
     }
     let mut rewriter = Rewriter {
-        clocks: Clocks::default(),
+        clocks,
         kernel: Kernel::default(),
         map,
         reach: options.reach,
@@ -68,8 +89,7 @@ pub(super) fn rewrite(
     }
     let mut stats = rewriter.finish();
     stats.bytes_read = source.position();
-    stats.bytes_written = sink.finish()?;
-    Ok(stats)
+    Ok((stats, sink))
 }
 
 /// State of one pass.
@@ -174,14 +194,9 @@ impl Rewriter<'_, '_> {
         let moved = located.time_ns().filter(|time_ns| self.is_believed(*time_ns));
         let moved = moved.map(|old_ns| Ok((old_ns, new_ns(self.map, old_ns)?))).transpose()?;
         self.stats.untimed += u64::from(is_event && moved.is_none());
-        let number = self.restated(&located, moved.map(|(_, new_ns)| new_ns).or(located.time_ns()))?;
+        let new_ns = moved.map(|(_, new_ns)| new_ns).or(located.time_ns());
+        let number = self.clocks.restate(&located, new_ns).map_err(Fault::new)?;
         Ok((number.filter(|number| packet.time != Some(*number)), moved))
-    }
-
-    fn restated(&mut self, located: &Located, new_ns: Option<i64>) -> Result<Option<u64>, Fault> {
-        let restated = self.clocks.restate(located, new_ns).map_err(Fault::new)?;
-        self.stats.rounded += u64::from(restated.is_some_and(|(_, is_rounded)| is_rounded));
-        Ok(restated.map(|(number, _)| number))
     }
 
     /// Changes the times inside of a field of a packet.
@@ -287,6 +302,7 @@ impl Rewriter<'_, '_> {
     }
 
     fn finish(mut self) -> RewriteStats {
+        self.stats.rounded = u64::from(self.clocks.has_rounded);
         for (number, count) in self.kept {
             self.stats
                 .notes

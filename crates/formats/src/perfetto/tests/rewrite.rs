@@ -165,6 +165,15 @@ fn coarse_units_are_refined_only_where_times_move() {
 }
 
 #[test]
+fn a_clock_that_moves_later_than_its_first_snapshot_is_finer_from_the_start() {
+    let made = Made::default().snapshot(&[(64, 100, 1000, true), (BOOTTIME, 100_000, 1, false)], None);
+    let made = made.default_clock(64).begin(5, None, "a").begin(900, None, "b");
+    let map = |time: Picoseconds| if time < 500_000_000 { time } else { time + 7_000 };
+    let (moved, stats) = made.rewritten(&map, &RewriteOptions::default());
+    assert_eq!((moved.times(), stats.rounded), (vec![Some(105_000), Some(1_005_007)], 0));
+}
+
+#[test]
 fn a_time_before_the_zero_of_its_clock_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (input, output) = (folder.path().join("in.pftrace"), folder.path().join("out.pftrace"));
