@@ -218,7 +218,9 @@ impl<W: Write> Chrome<W> {
             let known = Known { pid, tid, shown, ..self.tracks[before + index].clone() };
             self.tracks[before + index] = known.clone();
             if known.is_process {
-                self.metadata("process_name", &known, &known.shown)?;
+                if !known.shown.is_empty() {
+                    self.metadata("process_name", &known, &known.shown)?;
+                }
                 self.order("process_sort_index", &known, by_rank(track, before + index))?;
             } else if !matches!(track.kind, TrackKind::Counter { .. }) {
                 self.metadata("thread_name", &known, &known.shown)?;

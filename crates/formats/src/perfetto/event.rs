@@ -20,6 +20,8 @@ pub(super) struct Event<'a> {
     pub(super) category_id: Option<u64>,
     /// Ids of flows, and whether each ends here.
     pub(super) flows: Vec<(u64, bool)>,
+    /// Ids of the stages of GPUs that it starts.
+    pub(super) launched: Vec<u64>,
     pub(super) value: Option<f64>,
     /// Values of further counters: integers, and other numbers.
     extra_values: [Vec<f64>; 2],
@@ -72,6 +74,13 @@ impl<'a> Event<'a> {
                 (field::EVENT_EXTRA_TRACKS, value) => numbers(value, &mut event.extra_tracks[0])?,
                 (field::EVENT_EXTRA_FLOAT_TRACKS, value) => numbers(value, &mut event.extra_tracks[1])?,
                 (field::EVENT_ARGUMENT, _) => event.has_arguments = true,
+                (field::EVENT_OF_GPU, _) => {
+                    for found in inside(&found).filter_map(Result::ok) {
+                        if found.number == field::GPU_LAUNCHED {
+                            numbers(found.value, &mut event.launched)?;
+                        }
+                    }
+                }
                 (field::EVENT_OF_CHROME, _) => event.of_chrome(&found, &mut letter, &mut duration_us)?,
                 _ => {}
             }

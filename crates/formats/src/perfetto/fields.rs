@@ -61,6 +61,7 @@ pub const LOG_EVENT: u32 = 1;
 pub const LOG_EVENT_TIME: u32 = 5;
 
 // GpuRenderStageEvent
+pub const STAGE_EVENT_ID: u32 = 1;
 pub const STAGE_DURATION: u32 = 2;
 pub const STAGE_QUEUE_NUMBER: u32 = 3;
 pub const STAGE_NUMBER: u32 = 4;
@@ -167,6 +168,10 @@ pub const EVENT_EXTRA_FLOAT_TRACKS: u32 = 45;
 pub const EVENT_EXTRA_FLOAT_VALUES: u32 = 46;
 pub const EVENT_FLOW: u32 = 47;
 pub const EVENT_LAST_FLOW: u32 = 48;
+
+// An extension of TrackEvent, GpuCorrelation
+pub const EVENT_OF_GPU: u32 = 3000;
+pub const GPU_LAUNCHED: u32 = 1;
 
 // TrackEvent.LegacyEvent
 pub const CHROME_NAME_ID: u32 = 1;

@@ -2,11 +2,12 @@
 //! state them.
 
 use super::fields as field;
+use super::flows;
 use super::out::Out;
 use super::packet::{bytes, inside};
 use super::sequences::{Sequence, Texts};
 use super::tracks::Place;
-use crate::chunk::{ArgRange, Flow, StringId, Value as Argument, lossy};
+use crate::chunk::{ArgRange, FlowEnd, StringId, Value as Argument, lossy};
 use crate::protobuf::{Fault, Fields, Value};
 
 /// Adds what a GPU did: on its queue, with the kernel's name, its own, or its stage's.
@@ -14,13 +15,14 @@ use crate::protobuf::{Fault, Fields, Value};
 /// # Errors
 /// The message cannot be read, or a time does not fit.
 pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut Out<'_, '_>) -> Result<(), Fault> {
-    let (mut duration_ns, mut gpu, mut queue, mut extra) = (0, 0, None, Vec::new());
+    let (mut id, mut duration_ns, mut gpu, mut queue, mut extra) = (None, 0, 0, None, Vec::new());
     // In the order in which they are preferred.
     let mut names: [Option<&[u8]>; 3] = [None; 3];
     let of = |table, number| sequence.text(table, number).map(str::as_bytes);
     for found in Fields::of(message) {
         let found = found?;
         match (found.number, found.value) {
+            (field::STAGE_EVENT_ID, Value::Number(number)) => id = Some(number),
             (field::STAGE_DURATION, Value::Number(ns)) => duration_ns = i64::try_from(ns).unwrap_or(i64::MAX),
             (field::STAGE_GPU, Value::Number(id)) => gpu = id as i64,
             (field::STAGE_QUEUE_ID, Value::Number(iid)) => {
@@ -37,6 +39,8 @@ pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut O
             _ => {}
         }
     }
+    // Without a number a packet states names only.
+    let Some(id) = id else { return Ok(()) };
     let Some(span) = out.span((at_ns, at_ns.saturating_add(duration_ns)))? else { return Ok(()) };
     let track = out.track(&Place::Queue(gpu, queue.unwrap_or_else(|| "queue".to_owned())));
     let (chunk, wanted) = (&mut out.chunk, out.options.args);
@@ -58,7 +62,8 @@ pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut O
         }
     }
     let args = ArgRange { first, count: chunk.args.key.len() as u32 - first };
-    out.push_slice(track, span, (name, StringId::EMPTY), Flow::default(), args);
+    let flow = flows::of_stage(out.options.part, id, FlowEnd::In);
+    out.push_slice(track, span, (name, StringId::EMPTY), flow, args);
     Ok(())
 }
 
@@ -67,20 +72,27 @@ pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut O
 /// # Errors
 /// The message cannot be read, or a time does not fit.
 pub(super) fn counters(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut Out<'_, '_>) -> Result<(), Fault> {
-    let (mut gpu, mut descriptor, mut values) = (None, &b""[..], Vec::new());
+    let (mut gpu, mut descriptor, mut values) = (None, Vec::new(), Vec::new());
     for found in Fields::of(message) {
         let found = found?;
         match (found.number, found.value) {
             (field::GPU_COUNTERS_GPU, Value::Number(id)) => gpu = Some(id as i64),
-            (field::GPU_COUNTERS_DESCRIPTOR, Value::Bytes(stated)) => descriptor = stated,
+            (field::GPU_COUNTERS_DESCRIPTOR, Value::Bytes(stated)) => descriptor = stated.to_vec(),
             (field::GPU_COUNTERS_DESCRIPTOR_ID, Value::Number(iid)) => {
                 if let Some((id, stated)) = sequence.counters(iid) {
-                    (gpu, descriptor) = (gpu.or(Some(id)), stated);
+                    (gpu, descriptor) = (gpu.or(Some(id)), stated.to_vec());
                 }
             }
             (field::GPU_COUNTERS_VALUE, _) => values.push(found),
             _ => {}
         }
+    }
+    let gpu = gpu.unwrap_or_default();
+    // A driver states it once, in an earlier packet.
+    if descriptor.is_empty() {
+        descriptor = out.counters.get(&gpu).cloned().unwrap_or_default();
+    } else if out.counters.len() < GPUS_MAX {
+        out.counters.insert(gpu, descriptor.clone());
     }
     for value in &values {
         let (mut counter, mut number) = (0, None);
@@ -96,8 +108,8 @@ pub(super) fn counters(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mu
             }
         }
         if let Some(number) = number {
-            let name = name_of(descriptor, counter)?.unwrap_or_else(|| format!("counter {counter}"));
-            out.value(Place::GpuCounter(gpu.unwrap_or_default(), name), at_ns, number)?;
+            let name = name_of(&descriptor, counter)?.unwrap_or_else(|| format!("counter {counter}"));
+            out.value(Place::GpuCounter(gpu, name), at_ns, number)?;
         }
     }
     Ok(())
@@ -125,3 +137,6 @@ fn name_of(descriptor: &[u8], counter: u64) -> Result<Option<String>, Fault> {
     }
     Ok(None)
 }
+
+/// GPUs whose descriptors are remembered.
+const GPUS_MAX: usize = 1024;

@@ -15,6 +15,7 @@ mod edits;
 mod event;
 mod facts;
 pub mod fields;
+mod flows;
 mod gpu;
 mod kernel;
 mod operations;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::chunks;
 use crate::chunk::{Chunk, TrackKind, Value};
-use crate::model::{PS_PER_NS, Picoseconds, TraceFacts};
+use crate::model::{Launcher, PS_PER_NS, Picoseconds, TraceFacts};
 use crate::torch_operations::{Candidate, Collector, Params};
 use crate::{ChunkOptions, Error, FactOptions, WantedArgs};
 
@@ -19,8 +19,8 @@ use crate::{ChunkOptions, Error, FactOptions, WantedArgs};
 /// The file cannot be read.
 pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) -> Result<(), Error> {
     let (mut of_events, mut of_stages) = (Collector::new(&options.spill), Collector::new(&options.spill));
-    let mut is_queue = Vec::new();
-    let asked = ChunkOptions { args: WantedArgs::Named(&Params::NAMES), reach: facts.reach, ..ChunkOptions::default() };
+    let (mut is_queue, mut rank) = (Vec::new(), Rank::Unknown);
+    let asked = ChunkOptions { args: WantedArgs::Named(&ASKED), reach: facts.reach, ..ChunkOptions::default() };
     chunks::read_chunks(path, &asked, &mut |time| time, &mut |chunk| {
         is_queue.extend(chunk.tracks.iter().map(|track| track.kind == TrackKind::Queue));
         for row in 0..chunk.slices.track.len() {
@@ -29,12 +29,16 @@ pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) ->
             let [start_ps, end_ps] = times.map(|ns| Picoseconds::from(ns) * PS_PER_NS);
             let collector = if is_queue[chunk.slices.track[row].0 as usize] { &mut of_stages } else { &mut of_events };
             let Ok(()) = collector.look(&slice, start_ps, end_ps);
+            rank.look(&slice);
             if slice.category() != b"gpu_user_annotation" {
                 of_events.steps.look(slice.name(), start_ps, end_ps);
             }
         }
         Ok(())
     })?;
+    if let (None, Rank::Known(rank)) = (facts.identity.rank, rank) {
+        (facts.identity.rank, facts.identity.launcher) = (Some(rank), Some(Launcher::Torchrun));
+    }
     let collector = if of_events.kernels == 0 && of_stages.kernels > 0 {
         of_stages.steps = of_events.steps;
         of_stages
@@ -47,6 +51,38 @@ pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) ->
     (facts.collectives, facts.groups, facts.steps) = collector.finish(0, facts.identity.rank, &[]);
     facts.notes.extend(facts.collectives.left_out_note());
     Ok(())
+}
+
+/// The rank of the process, as its operations state it: as their group's members, and its place among
+/// them.
+#[derive(Copy, Clone, PartialEq)]
+enum Rank {
+    Unknown,
+    Known(u32),
+    /// Operations contradict each other.
+    Contradicted,
+}
+
+impl Rank {
+    fn look(&mut self, slice: &Slice<'_>) {
+        let (mut place, mut ranks) = (None, None);
+        for (key, value) in slice.arguments() {
+            match (key, value) {
+                (RANK, Value::Integer(number)) => place = usize::try_from(number).ok(),
+                (RANK, Value::Text(text)) => place = slice.chunk.strings.text(text).parse().ok(),
+                (RANKS, Value::Text(text) | Value::Json(text)) => {
+                    ranks = serde_json::from_str::<Vec<u32>>(slice.chunk.strings.text(text)).ok();
+                }
+                _ => {}
+            }
+        }
+        let (Some(place), Some(ranks)) = (place, ranks.filter(|ranks| !ranks.is_empty())) else { return };
+        *self = match (*self, ranks.get(place)) {
+            (Rank::Unknown, Some(rank)) => Rank::Known(*rank),
+            (Rank::Known(known), Some(rank)) if known == *rank => *self,
+            _ => Rank::Contradicted,
+        };
+    }
 }
 
 /// A slice of a chunk.
@@ -107,4 +143,15 @@ impl Candidate for Slice<'_> {
     }
 }
 
+/// The arguments of operations, and the rank.
+const ASKED: [&str; Params::NAMES.len() + 1] = {
+    let (mut all, mut place) = ([RANK; Params::NAMES.len() + 1], 0);
+    while place < Params::NAMES.len() {
+        all[place] = Params::NAMES[place];
+        place += 1;
+    }
+    all
+};
+const RANK: &str = "Rank";
+const RANKS: &str = "Process Group Ranks";
 const ONLY_ENQUEUED: &str = "record_param_comms events only enqueue collectives, and no kernel shows when they ran";

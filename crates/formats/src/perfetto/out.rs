@@ -1,12 +1,10 @@
 //! The destination of a trace's events: chunks of columns on the new clock.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
 
 use super::arguments;
 use super::event::Event;
+use super::flows::{self, Flows};
 use super::sequences::{Sequence, Texts};
 use super::tracks::{Place, Tracks};
 use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, Track, TrackId};
@@ -24,8 +22,9 @@ pub(super) struct Out<'a, 'b> {
     /// Values of incremental counters.
     sums: HashMap<Place, f64>,
     pub(super) stats: ChunkStats,
-    /// The first and the last time of the events of each flow, ns.
-    flows: HashMap<u64, (i64, i64), FixedState>,
+    flows: Flows,
+    /// By GPU: the descriptor of its counters that a packet contained.
+    pub(super) counters: HashMap<i64, Vec<u8>>,
 }
 
 impl<'a, 'b> Out<'a, 'b> {
@@ -33,22 +32,27 @@ impl<'a, 'b> Out<'a, 'b> {
         options: &'a ChunkOptions,
         map: &'a mut MapFunction<'b>,
         tracks: Tracks,
-        flows: HashMap<u64, (i64, i64), FixedState>,
+        mut flows: Flows,
     ) -> Self {
+        flows.restart();
         let (chunk, stats, sums) = (Chunk::default(), ChunkStats::default(), HashMap::new());
-        Self { options, map, chunk, tracks, declared: 0, sums, stats, flows }
+        Self { options, map, chunk, tracks, declared: 0, sums, stats, flows, counters: HashMap::new() }
     }
 
     /// Adds the slice of an event.
     pub(super) fn slice(&mut self, event: &Event<'_>, sequence: &Sequence, span_ns: (i64, i64)) -> Result<(), Fault> {
+        let flows = self.flows(event, span_ns.0);
         let Some(span) = self.span(span_ns)? else { return Ok(()) };
         let track = self.track(&event.place(sequence));
         let args = arguments::put(event.arguments(), sequence, self.options.args, &mut self.chunk)?;
-        let (name, category) = self.texts(event, sequence);
-        let mut flows = event.flows.iter().map(|flow| self.flow(*flow, span_ns.0)).collect::<Vec<_>>().into_iter();
-        let flow = flows.next().unwrap_or_default();
-        self.push_slice(track, span, (name, category), flow, args);
-        self.flow_points(track, span.0, flows);
+        let texts = self.texts(event, sequence);
+        let (flow, further) = flows.split_first().map_or((Flow::default(), &[][..]), |(first, rest)| (*first, rest));
+        self.push_slice(track, span, texts, flow, args);
+        for flow in further {
+            self.chunk.flows.track.push(track);
+            self.chunk.flows.time_ns.push(span.0);
+            self.chunk.flows.flow.push(*flow);
+        }
         Ok(())
     }
 
@@ -72,8 +76,11 @@ impl<'a, 'b> Out<'a, 'b> {
         self.stats.events += 1;
     }
 
-    /// Adds an event without a duration.
+    /// Adds an event without a duration; one with flows is a slice, because only slices have them.
     pub(super) fn instant(&mut self, event: &Event<'_>, sequence: &Sequence, at_ns: i64) -> Result<(), Fault> {
+        if !event.flows.is_empty() {
+            return self.slice(event, sequence, (at_ns, at_ns));
+        }
         let Some((time_ns, _)) = self.span((at_ns, at_ns))? else { return Ok(()) };
         let track = self.track(&event.place(sequence));
         let args = arguments::put(event.arguments(), sequence, self.options.args, &mut self.chunk)?;
@@ -85,8 +92,6 @@ impl<'a, 'b> Out<'a, 'b> {
         instants.category.push(category);
         instants.args.push(args);
         self.stats.events += 1;
-        let flows: Vec<Flow> = event.flows.iter().map(|flow| self.flow(*flow, at_ns)).collect();
-        self.flow_points(track, time_ns, flows.into_iter());
         Ok(())
     }
 
@@ -153,22 +158,11 @@ impl<'a, 'b> Out<'a, 'b> {
         (text(Texts::Name, number, stated), text(Texts::Category, event.category_id, event.category))
     }
 
-    /// An end of a flow; ids are of this file.
-    fn flow(&self, (id, is_last): (u64, bool), at_ns: i64) -> Flow {
-        let end = match self.flows.get(&id) {
-            Some((first_ns, last_ns)) if first_ns < last_ns && at_ns == *first_ns => FlowEnd::Out,
-            Some((_, last_ns)) if is_last || at_ns == *last_ns => FlowEnd::In,
-            _ if is_last => FlowEnd::In,
-            _ => FlowEnd::Step,
-        };
-        Flow { id: FixedState::with_seed(0).hash_one((self.options.part, id)).max(1), end }
-    }
-
-    fn flow_points(&mut self, track: TrackId, time_ns: i64, flows: impl Iterator<Item = Flow>) {
-        for flow in flows {
-            self.chunk.flows.track.push(track);
-            self.chunk.flows.time_ns.push(time_ns);
-            self.chunk.flows.flow.push(flow);
-        }
+    /// Ends of flows that an event has.
+    fn flows(&mut self, event: &Event<'_>, at_ns: i64) -> Vec<Flow> {
+        let (part, flows) = (self.options.part, &mut self.flows);
+        let stated = event.flows.iter().map(|flow| flows.end(part, *flow, at_ns));
+        let launches = event.launched.iter().map(|stage| flows::of_stage(part, *stage, FlowEnd::Out));
+        stated.chain(launches).collect()
     }
 }

@@ -13,6 +13,7 @@ use foldhash::fast::FixedState;
 
 use super::clocks::Clocks;
 use super::event::{Event, Kind};
+use super::flows::Flows;
 use super::packet::{self, Packet};
 use super::sequences::{Sequence, Sequences};
 use super::tracks::{Place, Tracks};
@@ -27,8 +28,7 @@ pub(super) struct Slices {
     pub(super) ends: Vec<i64>,
     /// The last time of an event, ns.
     pub(super) last_ns: i64,
-    /// The first and the last time of the events of a flow, ns.
-    pub(super) flows: HashMap<u64, (i64, i64), FixedState>,
+    pub(super) flows: Flows,
     /// Ends of no slice.
     pub(super) unmatched: u64,
     /// Ends that have arguments.
@@ -87,7 +87,7 @@ impl Slices {
             let (Some(message), Some(time_ns)) = (packet.event, time_ns) else { return Ok(()) };
             let event = Event::parse(message)?;
             slices.last_ns = slices.last_ns.max(time_ns);
-            slices.flows(&event, time_ns);
+            event.flows.iter().for_each(|flow| slices.flows.add(*flow, time_ns));
             if matches!(event.kind, Kind::Begin | Kind::End) {
                 let next = places.len() as u32;
                 let track = *places.entry(event.place(sequence)).or_insert(next);
@@ -154,16 +154,6 @@ impl Slices {
             None => self.unmatched += 1,
         }
     }
-
-    fn flows(&mut self, event: &Event<'_>, time_ns: i64) {
-        for (id, _) in &event.flows {
-            if let Some((first_ns, last_ns)) = self.flows.get_mut(id) {
-                (*first_ns, *last_ns) = ((*first_ns).min(time_ns), (*last_ns).max(time_ns));
-            } else if self.flows.len() < FLOWS_MAX {
-                self.flows.insert(*id, (time_ns, time_ns));
-            }
-        }
-    }
 }
 
 /// How begins and ends are matched.
@@ -192,5 +182,3 @@ impl Default for Open {
 pub(super) const NO_END: i64 = i64::MIN;
 /// Begins and ends of a trace that is not in order: 1.6 GB.
 const SORTED_MAX: usize = 1 << 26;
-/// Flows whose first and last events are remembered.
-const FLOWS_MAX: usize = 1 << 24;

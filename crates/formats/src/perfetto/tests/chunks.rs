@@ -309,8 +309,23 @@ fn flows_connect_events_in_the_order_of_their_times() {
         "10 rank 3/track 1: In",
         "10-15 rank 3/track 1: first Out",
         "20-25 rank 3/track 1: middle Step",
-        "30 rank 3/track 1: In",
-        "30 rank 3/track 1: last",
+        "30-30 rank 3/track 1: last In",
+    ]);
+}
+
+#[test]
+fn a_flows_number_may_be_used_again_after_its_end() {
+    let flow = |kind: u64, name: &str, number: u32| event(kind, 1, name).fixed(number, 77);
+    let made = Made::default()
+        .event(10, flow(field::INSTANT, "sends", field::EVENT_FLOW))
+        .event(20, flow(field::INSTANT, "receives", field::EVENT_LAST_FLOW))
+        .event(30, flow(field::INSTANT, "sends again", field::EVENT_FLOW))
+        .event(40, flow(field::INSTANT, "receives again", field::EVENT_FLOW));
+    made.shows(&[
+        "10-10 rank 3/track 1: sends Out",
+        "20-20 rank 3/track 1: receives In",
+        "30-30 rank 3/track 1: sends again Out",
+        "40-40 rank 3/track 1: receives again In",
     ]);
 }
 
@@ -355,14 +370,22 @@ fn gpus_have_queues_and_counters() {
             put_bytes(packet, number, &message.0);
         })
     };
-    let launched = Message::default().number(field::STAGE_DURATION, 9).number(field::STAGE_KERNEL_ID, 3);
-    let launched = launched.bytes(field::STAGE_EXTRA, &extra.0).number(field::STAGE_ID, 2);
-    let copied = Message::default().number(field::STAGE_DURATION, 4).number(field::STAGE_ID, 2);
+    let launched = Message::default().number(field::STAGE_EVENT_ID, 12).number(field::STAGE_DURATION, 9);
+    let launched =
+        launched.number(field::STAGE_KERNEL_ID, 3).bytes(field::STAGE_EXTRA, &extra.0).number(field::STAGE_ID, 2);
+    let copied = Message::default()
+        .number(field::STAGE_EVENT_ID, 13)
+        .number(field::STAGE_DURATION, 4)
+        .number(field::STAGE_ID, 2);
     let made = at(at(made, 10, field::PACKET_GPU_STAGE, stage(launched)), 30, field::PACKET_GPU_STAGE, stage(copied));
+    let starts = Message::default().number(field::GPU_LAUNCHED, 12);
+    let launch = event(field::SLICE_BEGIN, 2, "cudaLaunchKernel").bytes(field::EVENT_OF_GPU, &starts.0);
+    let made = made.event(5, launch).event(8, event(field::SLICE_END, 2, ""));
     at(made, 20, field::PACKET_GPU_COUNTERS, sample).shows(&[
-        "10-19 rank 3/GPU 1/stream 7: gemm<float> grid=\"8\"",
+        "10-19 rank 3/GPU 1/stream 7: gemm<float> grid=\"8\" In",
         "20 rank 3/GPU 1/power []: 300.0",
-        "30-34 rank 3/GPU 1/stream 7: Memcpy",
+        "30-34 rank 3/GPU 1/stream 7: Memcpy In",
+        "5-8 rank 3/track 2: cudaLaunchKernel Out",
     ]);
 }
 
@@ -375,6 +398,7 @@ fn operations_are_read_as_pytorch_states_them() {
         text("Process Group Name", "0"),
         text("Process Group Ranks", "[0, 1]"),
         number("Group size", 2),
+        number("Rank", 1),
         number("Seq", 17),
         text("dtype", "Float"),
         number("In msg nelems", 64),
@@ -396,5 +420,6 @@ fn operations_are_read_as_pytorch_states_them() {
     assert_eq!(parts.len(), 1);
     let part = &parts[0];
     assert_eq!((part.label.name.as_str(), part.number, part.start_ps, part.end_ps), ("allreduce", 17, 10_000, 30_000));
+    assert_eq!(facts.identity.rank, Some(1), "the second of the group's members");
     assert_eq!((facts.groups.len(), facts.groups[0].ranks.as_deref()), (1, Some(&[0, 1][..])));
 }
