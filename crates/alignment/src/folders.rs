@@ -241,7 +241,7 @@ mod tests {
             assert!(said.contains(part), "{said}");
         };
         std::fs::create_dir(at("empty")).expect("a folder");
-        refused(&request(vec![at("empty")]), "there is no trace (*.pt.trace.json");
+        refused(&request(vec![at("empty")]), "there is no trace (*.pfw, *.pfw.gz, *.pt.trace.json");
         for (name, content) in
             [("_dump_0", r#"{"entries": [], "pg_config": {}"#), ("0.stack", "main"), ("a.json", "{}")]
         {

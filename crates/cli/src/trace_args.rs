@@ -17,9 +17,10 @@ use crate::output::Usage;
 #[command(group = ArgGroup::new("given").multiple(true))]
 pub struct TraceArgs {
     /// Traces, one per node or process, or folders of traces: XSpace (*.xplane.pb), PyTorch Kineto
-    /// JSON (plain or gzip), rocprofv3 databases (*_results.db), exports of Nsight Systems (*.sqlite);
-    /// except for `align` Flight Recorder dumps, in a folder of their own or by name, and logs of the
-    /// NCCL Inspector, by name; for `merge` into a .tar also Perfetto traces (*.pftrace)
+    /// JSON and Chrome JSON of other programs (plain or gzip), rocprofv3 databases (*_results.db),
+    /// traces of rocmProfileData (*.rpd), exports of Nsight Systems (*.sqlite); except for `align`
+    /// Flight Recorder dumps, in a folder of their own or by name, and logs of the NCCL Inspector, by
+    /// name; for `merge` into a .tar also Perfetto traces (*.pftrace)
     #[arg(value_name = "TRACE", group = "given")]
     files: Vec<PathBuf>,
     /// Same as TRACE; positional files are read first
