@@ -117,9 +117,7 @@ impl Attempt<'_> {
                 // What is stated about the file has no place in an array, or between lines.
                 Item::EventsOpen(_) if !is_object && has_head => {
                     is_wrapped = true;
-                    self.sink.put(b"{")?;
-                    self.head()?;
-                    self.sink.put(b"\n  \"traceEvents\": [")?;
+                    self.open_object()?;
                 }
                 Item::EventsClose(_) if is_wrapped => self.sink.put(b"\n]}")?,
                 Item::Asked(value) => {
@@ -148,6 +146,13 @@ impl Attempt<'_> {
             }
         }
         Ok((stated != self.times.input_base).then_some(Repeat::InputBase(stated)))
+    }
+
+    /// Begins an object around events that have none.
+    fn open_object(&mut self) -> Result<(), Error> {
+        self.sink.put(b"{")?;
+        self.head()?;
+        self.sink.put(b"\n  \"traceEvents\": [")
     }
 
     /// Writes what precedes everything from the input.
