@@ -1,8 +1,8 @@
 //! A Kineto trace as chunks of columns, for the writers of other formats.
 //!
 //! One pass over the file sends every time through the map. Spans (`X`, or `B` up to the `E` on the
-//! same row) become slices, `i` events moments, and `s`, `t` and `f` events ends of flows; `rows`
-//! determines the track of each. Other phases, and events with implausible times, are counted but not
+//! same row) become slices, `i` events moments, the numbers of `C` events values, and `s`, `t` and
+//! `f` events ends of flows; `rows` determines the track of each. Other phases, and events with implausible times, are counted but not
 //! carried over. It does not sort events.
 
 use std::borrow::Cow;
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         if phase == b'M' {
             return self.metadata(event);
         }
-        if !matches!(phase, b'X' | b'B' | b'E' | b'i' | b'I' | b's' | b't' | b'f') {
+        if !matches!(phase, b'X' | b'B' | b'E' | b'C' | b'i' | b'I' | b's' | b't' | b'f') {
             *self.stats.other_phases.entry(char::from(phase)).or_default() += 1;
             return Ok(());
         }
@@ -128,6 +128,9 @@ impl<'a> Reader<'a> {
         };
         let start = self.base_ps + timing.ts.ps;
         let at = self.nanoseconds(map(start)).ok_or((spans.ts.start(), TOO_FAR))?;
+        if phase == b'C' {
+            return self.values(event, at);
+        }
         let track = self.track(event)?;
         match phase {
             b'B' => {
@@ -164,6 +167,30 @@ impl<'a> Reader<'a> {
         };
         self.before_ns = i64::try_from(Picoseconds::from(self.before_ns) + since_ns).ok()?;
         Some(self.before_ns)
+    }
+
+    /// Adds the numbers in the arguments of an event, each as a series of its own.
+    fn values(&mut self, event: &Event<'_>, at: i64) -> Result<(), EventFault> {
+        let (bytes, spans) = (event.bytes, event.spans);
+        self.stats.events += 1;
+        if spans.args.of(bytes).first() != Some(&b'{') {
+            return Ok(());
+        }
+        let (pid, name) = (words::number(spans.pid.of(bytes)), text(spans.name.of(bytes)));
+        let Self { chunk: Chunk { counters, .. }, rows, .. } = self;
+        let walked = scan::object_with(&bytes[..spans.args.end()], spans.args.start(), &event.ends, |key, value| {
+            let number =
+                std::str::from_utf8(words::number(&bytes[value.clone()])).ok().and_then(|text| text.parse().ok());
+            let Some(number) = number.filter(|number: &f64| number.is_finite()) else { return Ok(()) };
+            let key = lossy(key);
+            let named = if name == key { name.to_string() } else { format!("{name} {key}") };
+            let track = rows.series(pid, named).ok_or(Fault { at: value.start, problem: TOO_MANY })?;
+            counters.track.push(track);
+            counters.time_ns.push(at);
+            counters.value.push(number);
+            Ok(())
+        });
+        walked.map(|_| ()).map_err(|fault| (fault.at, fault.problem))
     }
 
     /// Keeps the beginning of a span until its end.
@@ -264,7 +291,7 @@ impl<'a> Reader<'a> {
         let [pid, tid] = [spans.pid, spans.tid].map(|span| words::number(span.of(bytes)));
         let side = words::side(words::category(spans.cat.of(bytes)));
         let track = self.rows.track((pid, tid), side, || device(bytes, spans));
-        track.ok_or((spans.tid.start(), "the file has more than a million processes and threads"))
+        track.ok_or((spans.tid.start(), TOO_MANY))
     }
 
     fn args(&mut self, bytes: &[u8], span: Span, ends: &impl Ends) -> Result<ArgRange, EventFault> {
@@ -345,5 +372,6 @@ fn json(raw: &[u8]) -> Cow<'_, str> {
 
 /// Memory for the events of spans that have begun.
 const OPEN_BYTES_MAX: usize = 64 << 20;
+const TOO_MANY: &str = "the file has more than a million processes and threads";
 /// Said of a time that no output can hold.
 const TOO_FAR: &str = "the time does not fit in 64 bits of nanoseconds";

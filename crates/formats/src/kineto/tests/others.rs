@@ -163,5 +163,36 @@ fn begins_and_ends_are_spans() {
     let (found, stats) = slices(&path);
     let expected = [("inner", 12_000, 3_000), ("other", 11_000, 5_000), ("outer", 10_000, 10_000)];
     assert_eq!(found, expected.map(|(name, start, length)| (name.to_owned(), start, length)));
-    assert_eq!((stats.events, stats.other_phases), (3, BTreeMap::from([('B', 1), ('C', 1), ('E', 1)])));
+    assert_eq!((stats.events, stats.other_phases), (4, BTreeMap::from([('B', 1), ('E', 1)])));
+}
+
+#[test]
+fn numbers_of_counters_are_series_of_their_process() {
+    let event =
+        |ts: u32, name: &str, args: &str| format!(r#"{{"ph":"C","pid":7,"ts":{ts},"name":"{name}","args":{args}}}"#);
+    let text = [
+        event(1, "memory", r#"{"memory":5,"peak":"8","unit":"MB"}"#),
+        event(2, "memory", r#"{"memory":6.5,"peak":1e400}"#),
+        event(3, "idle", "null"),
+    ];
+    let (_folder, path) = written("a.json", &format!("[{}]", text.join(",")));
+    let (mut values, mut tracks) = (Vec::new(), Vec::new());
+    let stats = ChromeJson.read_chunks(&path, &ChunkOptions::default(), &mut |time| time, &mut |chunk: &Chunk| {
+        chunk.check(0)?;
+        let counters = &chunk.counters;
+        values.extend(
+            counters
+                .track
+                .iter()
+                .zip(counters.time_ns.clone())
+                .zip(counters.value.clone())
+                .map(|((track, at), value)| (track.0, at, value)),
+        );
+        tracks.extend(chunk.tracks.iter().map(|track| (track.label(), track.parent.map(|parent| parent.0))));
+        Ok(())
+    });
+    assert_eq!(stats.unwrap().events, 3);
+    assert_eq!(values, [(0, 1_000, 5.0), (1, 1_000, 8.0), (0, 2_000, 6.5)]);
+    let expected = [("memory", Some(2)), ("memory peak", Some(2)), ("pid 7", None)];
+    assert_eq!(tracks, expected.map(|(name, parent)| (name.to_owned(), parent)));
 }
