@@ -1,14 +1,14 @@
 //! Finds the traces in the files and directories that a caller names.
 //!
 //! In a directory, a trace is a file named the way a profiler names one, unless its format does not
-//! accept it, or a file of Kineto's kind that begins like one. Files that this program wrote are
+//! accept it, or a file of JSON that begins like one. Files that this program wrote are
 //! skipped; their statistics lie next to them. A directory without traces stands for the Flight Recorder dumps in it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use probe_sync_formats::{FORMATS, FlightRecorder, TraceFormat, detect, is_kineto};
+use probe_sync_formats::{FORMATS, FlightRecorder, TraceFormat, begins_as_trace, detect};
 
 use crate::copies;
 use crate::outputs;
@@ -150,7 +150,7 @@ impl Wanted {
 
     fn is(self, path: &Path, outputs: &[PathBuf]) -> bool {
         match self {
-            Self::Traces => (named_by_profiler(path) || is_kineto(path)) && !is_ours(path, outputs),
+            Self::Traces => (named_by_profiler(path) || begins_as_trace(path)) && !is_ours(path, outputs),
             Self::Dumps => {
                 let recorder: &dyn TraceFormat = &FlightRecorder;
                 detect(path).is_ok_and(|format| format == recorder)
@@ -241,7 +241,7 @@ mod tests {
             assert!(said.contains(part), "{said}");
         };
         std::fs::create_dir(at("empty")).expect("a folder");
-        refused(&request(vec![at("empty")]), "there is no trace (*.pt.trace.json");
+        refused(&request(vec![at("empty")]), "there is no trace (*.pfw, *.pfw.gz, *.pt.trace.json");
         for (name, content) in
             [("_dump_0", r#"{"entries": [], "pg_config": {}"#), ("0.stack", "main"), ("a.json", "{}")]
         {

@@ -16,7 +16,8 @@ use probe_sync_formats::Error as TraceError;
 use probe_sync_formats::chunk::Chunk;
 use probe_sync_formats::model::Picoseconds;
 use probe_sync_formats::{
-    EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
+    EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, is_chrome_json,
+    refuse_other_ending,
 };
 use probe_sync_writers::OutputFormat;
 use serde::Serialize;
@@ -143,7 +144,7 @@ fn merge_some(
         refuse_filter(output, &settings, "it contains Perfetto traces unchanged")?;
         return merge_side_by_side(calibrated, output, filter()?.map(|filter| filter.report()));
     }
-    if let Some(format) = format_for_viewers(output, all_kineto(traces.iter().map(|of| of.trace.format))) {
+    if let Some(format) = format_for_viewers(output, all_json(traces.iter().map(|of| of.trace.format))) {
         refuse_settings(output, &settings)?;
         convert::refuse_two_clocks(output, traces)?;
         refuse_unknown()?;
@@ -269,19 +270,18 @@ fn refuse_filter(output: &Path, settings: &MergeSettings, reason: &str) -> Resul
 
 /// Returns the viewer format that an output's ending selects; `None` if the output is a trace in
 /// the inputs' own format.
-pub(crate) fn format_for_viewers(output: &Path, all_kineto: bool) -> Option<OutputFormat> {
+pub(crate) fn format_for_viewers(output: &Path, all_json: bool) -> Option<OutputFormat> {
     let name = output.file_name()?.to_string_lossy().to_lowercase();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
     match plain.rsplit_once('.')?.1 {
         "pftrace" => Some(OutputFormat::Perfetto),
-        "json" if !all_kineto => Some(OutputFormat::ChromeJson),
+        "json" if !all_json => Some(OutputFormat::ChromeJson),
         _ => None,
     }
 }
 
-pub(crate) fn all_kineto<'a>(formats: impl IntoIterator<Item = &'a dyn TraceFormat>) -> bool {
-    let kineto: &dyn TraceFormat = &Kineto;
-    formats.into_iter().all(|format| format == kineto)
+fn all_json<'a>(formats: impl IntoIterator<Item = &'a dyn TraceFormat>) -> bool {
+    formats.into_iter().all(is_chrome_json)
 }
 
 /// Refuses settings that only merges within one format support.
@@ -310,11 +310,11 @@ fn track_of_format(
     output: &Path,
     track: &dyn AddedTrack,
 ) -> Result<(TempDir, PathBuf), Error> {
-    let (kineto, xspace): (&dyn TraceFormat, &dyn TraceFormat) = (&Kineto, &XSpace);
+    let xspace: &dyn TraceFormat = &XSpace;
     let written = |format: OutputFormat, ending: &str| {
         added_track::write(track, calibrated, format, convert::base_ns(calibrated), ending)
     };
-    if format == kineto {
+    if is_chrome_json(format) {
         written(OutputFormat::Kineto, ".json")
     } else if format == xspace {
         written(OutputFormat::XSpace, ".xplane.pb")
@@ -388,6 +388,7 @@ fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Er
     let first = all.next().ok_or_else(|| Error::Request { problem: "there are no traces to merge".into() })?;
     match all.find(|trace| trace.format != first.format) {
         None => Ok(first.format),
+        Some(_) if all_json(traces.iter().map(|of| of.trace.format)) => Ok(&Kineto),
         Some(other) => Err(Error::Request {
             problem: format!(
                 "{} and {} have different formats; only an output that ends in .pftrace, .json or .json.gz accepts both",

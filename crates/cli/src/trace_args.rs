@@ -17,9 +17,10 @@ use crate::output::Usage;
 #[command(group = ArgGroup::new("given").multiple(true))]
 pub struct TraceArgs {
     /// Traces, one per node or process, or folders of traces: XSpace (*.xplane.pb), PyTorch Kineto
-    /// JSON and Perfetto traces (*.pftrace), both plain or gzip, databases of rocprofv3 (*_results.db),
-    /// rocmProfileData (*.rpd) and Nsight Systems (exports, *.sqlite); except for `align` Flight
-    /// Recorder dumps, in a folder of their own or by name, and logs of the NCCL Inspector, by name
+    /// JSON, Chrome JSON of other programs and Perfetto traces (*.pftrace), all plain or gzip, databases
+    /// of rocprofv3 (*_results.db), rocmProfileData (*.rpd) and Nsight Systems (exports, *.sqlite);
+    /// except for `align` Flight Recorder dumps, in a folder of their own or by name, and logs of the
+    /// NCCL Inspector, by name
     #[arg(value_name = "TRACE", group = "given")]
     files: Vec<PathBuf>,
     /// Same as TRACE; positional files are read first

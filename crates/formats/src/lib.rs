@@ -63,8 +63,7 @@ pub use interface::{
 };
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};
-pub use kineto::Kineto;
-pub use kineto::quarter_before_ns;
+pub use kineto::{ChromeJson, Kineto, quarter_before_ns};
 pub use nccl_inspector::NcclInspector;
 #[cfg(feature = "rocpd")]
 pub use nsys::Nsys;
@@ -79,8 +78,9 @@ pub use xspace::XSpace;
 pub use xspace::fields as xspace_fields;
 
 /// Detects the format of a file: by its name if a format recognises it and accepts its contents,
-/// otherwise by its first bytes, decompressed if they are gzip. Flight Recorder dumps and NCCL
-/// Inspector logs may be named like Kineto traces, so only the first bytes distinguish these.
+/// otherwise by its first bytes, decompressed if they are gzip. Flight Recorder dumps, NCCL Inspector
+/// logs and JSON of other programs may be named like Kineto traces, so only the first bytes
+/// distinguish these.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or matches no format.
@@ -91,7 +91,7 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
         let kineto: &dyn TraceFormat = &Kineto;
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let begins = (format == kineto && is_file).then(|| head(path, &mut file).ok()).flatten();
-        let others: [&dyn TraceFormat; 2] = [&FlightRecorder, &NcclInspector];
+        let others: [&dyn TraceFormat; 3] = [&FlightRecorder, &NcclInspector, &ChromeJson];
         let is_other =
             |other: &&dyn TraceFormat| begins.as_ref().is_some_and(|head| other.detect(Evidence::Head(head)));
         if let Some(other) = others.into_iter().find(is_other) {
@@ -121,8 +121,14 @@ fn head(path: &Path, file: &mut File) -> Result<Vec<u8>, Error> {
     Ok(unpacked)
 }
 
-/// Whether a file of JSON begins as Kineto's do; one that cannot be read does not.
-pub fn is_kineto(path: &Path) -> bool {
+/// Returns true for the formats that are Chrome's JSON, which can be merged with each other.
+pub fn is_chrome_json(format: &dyn TraceFormat) -> bool {
+    let (kineto, other): (&dyn TraceFormat, &dyn TraceFormat) = (&Kineto, &ChromeJson);
+    format == kineto || format == other
+}
+
+/// Whether a file of JSON begins as traces do; one that cannot be read does not.
+pub fn begins_as_trace(path: &Path) -> bool {
     let kineto: &dyn TraceFormat = &Kineto;
     if known(Evidence::Name(&plain_name(path))).is_none_or(|format| format != kineto) {
         return false;
@@ -138,7 +144,8 @@ pub fn is_kineto(path: &Path) -> bool {
     };
     let begins = File::open(path).is_ok_and(|file| read(file, &mut head).is_ok());
     let holds = |key: &[u8]| memchr::memmem::find(&head, key).is_some();
-    begins && (holds(b"\"traceEvents\"") || holds(b"\"schemaVersion\"") || holds(b"\"baseTimeNanoseconds\""))
+    let keys: [&[u8]; 3] = [b"\"traceEvents\"", b"\"schemaVersion\"", b"\"baseTimeNanoseconds\""];
+    begins && (keys.into_iter().any(holds) || ChromeJson.detect(Evidence::Head(&head)))
 }
 
 /// Refuses an output whose name suggests another format than will be written, or whose name ending
@@ -181,15 +188,16 @@ fn plain_name(path: &Path) -> String {
     name.trim_end_matches(".gz").to_owned()
 }
 
-/// All formats, in the order in which they are tried: dumps and logs are JSON, as Kineto's traces are,
+/// All formats, in the order in which they are tried: dumps, logs and events of other programs are
+/// JSON, as Kineto's traces are,
 /// and a text file may begin with a line feed, which is also the tag of the first field of an
 /// XSpace and of the packets of a Perfetto trace.
 #[cfg(feature = "rocpd")]
-pub const FORMATS: [&dyn TraceFormat; 8] =
-    [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace, &Nsys, &Rpd, &Rocpd];
+pub const FORMATS: [&dyn TraceFormat; 9] =
+    [&FlightRecorder, &NcclInspector, &ChromeJson, &Kineto, &Perfetto, &XSpace, &Nsys, &Rpd, &Rocpd];
 /// All formats of a build without databases, in the order in which they are tried.
 #[cfg(not(feature = "rocpd"))]
-pub const FORMATS: [&dyn TraceFormat; 5] = [&FlightRecorder, &NcclInspector, &Kineto, &Perfetto, &XSpace];
+pub const FORMATS: [&dyn TraceFormat; 6] = [&FlightRecorder, &NcclInspector, &ChromeJson, &Kineto, &Perfetto, &XSpace];
 
 const HEAD_BYTES: usize = 4096;
 #[cfg(feature = "rocpd")]

@@ -68,8 +68,10 @@ impl<'a> Measured<'a> {
         let more = self.outside.len() - named.len();
         let more = if more == 0 { String::new() } else { format!("; and {more} more traces") };
         let remedy = if farthest > YEAR_NS {
-            "They are years apart, so the traces' times are not from a system clock. Times that count from the start of the session, \
-            as in the JSON that JAX writes next to an XSpace, cannot be aligned: give the XSpace (*.xplane.pb) or the profiler's own file"
+            "They are years apart, so the traces' times are not from a system clock. Times of another clock need pairs of that clock, \
+            from a run with that --tracer-clock or as --snapshots, or markers (probe_sync.clock#<ns>). Times that count from the start of \
+            the session, as in the JSON that JAX writes next to an XSpace, cannot be aligned: give the XSpace (*.xplane.pb) or the \
+            profiler's own file"
                 .to_owned()
         } else {
             format!(

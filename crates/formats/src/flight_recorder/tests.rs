@@ -378,7 +378,7 @@ fn files_that_are_no_dumps_are_refused_with_their_name() {
 }
 
 #[test]
-fn only_dumps_are_taken_from_kineto() {
+fn only_dumps_are_taken_from_other_json() {
     let folder = Folder::new();
     let check = |content: &str, expected: &str| {
         for name in ["rank0.json", "rank0"] {
@@ -395,8 +395,8 @@ fn only_dumps_are_taken_from_kineto() {
         r#"{"schemaVersion": 1, "distributedInfo": {"pg_config": [], "nccl_version": "2.27.3"}, "traceEvents": []}"#,
         "kineto",
     );
-    check(r#"{"version": "1", "traceEvents": [{"name": "pg_config"}]}"#, "kineto");
-    check(r#"{"traceEvents": []}"#, "kineto");
+    check(r#"{"version": "1", "traceEvents": [{"name": "pg_config"}]}"#, "chrome");
+    check(r#"{"traceEvents": []}"#, "chrome");
     check("{}", "kineto");
     check("[]", "kineto");
 }

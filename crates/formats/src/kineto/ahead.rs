@@ -11,7 +11,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
-use super::event::find_event;
+use super::event::{Separator, find_event};
 use super::layout::Layouts;
 use super::scan::EventSpans;
 use super::source::Source;
@@ -194,7 +194,7 @@ fn find_events(blocks: &Receiver<Message>, results: &SyncSender<Message>, judge:
             // The consumer finds the rest itself.
             while events.len() < EVENTS_MAX
                 && let Ok(Some((lead, Some(spans)))) =
-                    find_event(&bytes[at..], false, StructureView::new(structure, at), &mut layouts)
+                    find_event(&bytes[at..], Separator::Comma, StructureView::new(structure, at), &mut layouts)
             {
                 at += lead + spans.end;
                 events.push(FoundEvent { lead, spans });

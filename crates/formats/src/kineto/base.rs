@@ -67,6 +67,10 @@ fn search_tail(path: &Path) -> Result<Option<i64>, Error> {
     let mut tail = Vec::new();
     file.take(TAIL_BYTES).read_to_end(&mut tail).map_err(Error::io(path, "read"))?;
     let Some(at) = memchr::memmem::rfind(&tail, b"\"baseTimeNanoseconds\"") else { return Ok(None) };
+    // A member of a nested object has its brace before it; one of the root has the end of the events.
+    if tail[..at].iter().rev().find(|byte| b"{}[]".contains(byte)) == Some(&b'{') {
+        return Ok(None);
+    }
     let rest = &tail[at + BASE_KEY.len() + 2..];
     let begin = rest.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b':')).unwrap_or(rest.len());
     let digits = rest[begin..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();

@@ -1,11 +1,12 @@
 //! A Kineto trace as chunks of columns, for the writers of other formats.
 //!
-//! One pass over the file sends every time through the map. Spans (`X`) become slices, `i` events
-//! moments, and `s`, `t` and `f` events ends of flows; `rows` determines the track of each. Other
-//! phases, and events with implausible times, are counted but not carried over. It does not sort
-//! events.
+//! One pass over the file sends every time through the map. Spans (`X`, or `B` up to the `E` on the
+//! same row) become slices, `i` events moments, the numbers of `C` events values, and `s`, `t` and
+//! `f` events ends of flows; `rows` determines the track of each. Other phases, and events with implausible times, are counted but not
+//! carried over. It does not sort events.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use super::decimal;
 use super::document::{Document, Item};
 use super::event::Event;
 use super::rows::{Rows, text, text_bytes};
-use super::scan::{self, EventSpans, Fault, Span};
+use super::scan::{self, ByteScan, Ends, EventSpans, Fault, Span};
 use super::timing::Timing;
 use super::valid::{self, Invalid};
 use super::words;
@@ -60,6 +61,7 @@ pub(super) fn read_chunks(
         let problem = "baseTimeNanoseconds occurs more than once or is not a whole number";
         return Err(Error::malformed(path, document.position(), problem));
     }
+    reader.leave_open();
     reader.chunk.tracks = reader.rows.tracks(options);
     sink(&reader.chunk)?;
     Ok(reader.stats)
@@ -77,6 +79,16 @@ struct Reader<'a> {
     rows: Rows,
     /// A time that was written before.
     before_ns: i64,
+    /// Spans that have begun, by track, and the bytes of their events.
+    open: HashMap<TrackId, Vec<OpenSpan>, FixedState>,
+    open_bytes: usize,
+}
+
+/// The event that begins a span, and its time on the new clock, ns.
+struct OpenSpan {
+    bytes: Box<[u8]>,
+    spans: EventSpans,
+    at: i64,
 }
 
 impl<'a> Reader<'a> {
@@ -88,19 +100,18 @@ impl<'a> Reader<'a> {
             stats: ChunkStats::default(),
             rows: Rows::default(),
             before_ns: base_ns,
+            open: HashMap::default(),
+            open_bytes: 0,
         }
     }
 
     fn event(&mut self, event: &Event<'_>, map: &mut MapFunction<'_>) -> Result<(), EventFault> {
         let (bytes, spans) = (event.bytes, event.spans);
-        let phase = match spans.ph.of(bytes) {
-            [b'"', phase, b'"'] => *phase,
-            _ => 0,
-        };
+        let phase = words::phase(spans.ph.of(bytes));
         if phase == b'M' {
             return self.metadata(event);
         }
-        if !matches!(phase, b'X' | b'i' | b'I' | b's' | b't' | b'f') {
+        if !matches!(phase, b'X' | b'B' | b'E' | b'C' | b'i' | b'I' | b's' | b't' | b'f') {
             *self.stats.other_phases.entry(char::from(phase)).or_default() += 1;
             return Ok(());
         }
@@ -117,7 +128,18 @@ impl<'a> Reader<'a> {
         };
         let start = self.base_ps + timing.ts.ps;
         let at = self.nanoseconds(map(start)).ok_or((spans.ts.start(), TOO_FAR))?;
+        if phase == b'C' {
+            return self.values(event, at);
+        }
         let track = self.track(event)?;
+        match phase {
+            b'B' => {
+                self.begin(event, track, at);
+                return Ok(());
+            }
+            b'E' => return self.end(track, at),
+            _ => {}
+        }
         self.stats.events += 1;
         match phase {
             b'X' => {
@@ -125,7 +147,7 @@ impl<'a> Reader<'a> {
                     Some(dur) => self.nanoseconds(map(start + dur.ps)).ok_or((spans.dur.start(), TOO_FAR))?,
                     None => at,
                 };
-                self.slice(event, track, (at, end))
+                self.slice((bytes, spans, &event.ends), track, (at, end))
             }
             b'i' | b'I' => self.instant(event, track, at),
             _ => {
@@ -147,10 +169,73 @@ impl<'a> Reader<'a> {
         Some(self.before_ns)
     }
 
-    fn slice(&mut self, event: &Event<'_>, track: TrackId, (at, end): (i64, i64)) -> Result<(), EventFault> {
-        let bytes = event.bytes;
-        let (args, name, category) =
-            (self.args(event)?, self.text(bytes, event.spans.name), self.category(bytes, event.spans.cat));
+    /// Adds the numbers in the arguments of an event, each as a series of its own.
+    fn values(&mut self, event: &Event<'_>, at: i64) -> Result<(), EventFault> {
+        let (bytes, spans) = (event.bytes, event.spans);
+        self.stats.events += 1;
+        if spans.args.of(bytes).first() != Some(&b'{') {
+            return Ok(());
+        }
+        let (pid, name) = (words::number(spans.pid.of(bytes)), text(spans.name.of(bytes)));
+        let Self { chunk: Chunk { counters, .. }, rows, .. } = self;
+        let walked = scan::object_with(&bytes[..spans.args.end()], spans.args.start(), &event.ends, |key, value| {
+            let number =
+                std::str::from_utf8(words::number(&bytes[value.clone()])).ok().and_then(|text| text.parse().ok());
+            let Some(number) = number.filter(|number: &f64| number.is_finite()) else { return Ok(()) };
+            let key = lossy(key);
+            let named = if name == key { name.to_string() } else { format!("{name} {key}") };
+            let track = rows.series(pid, named).ok_or(Fault { at: value.start, problem: TOO_MANY })?;
+            counters.track.push(track);
+            counters.time_ns.push(at);
+            counters.value.push(number);
+            Ok(())
+        });
+        walked.map(|_| ()).map_err(|fault| (fault.at, fault.problem))
+    }
+
+    /// Keeps the beginning of a span until its end.
+    fn begin(&mut self, event: &Event<'_>, track: TrackId, at: i64) {
+        if self.open_bytes + event.bytes.len() > OPEN_BYTES_MAX {
+            *self.stats.other_phases.entry('B').or_default() += 1;
+            return;
+        }
+        self.open_bytes += event.bytes.len();
+        let span = OpenSpan { bytes: event.bytes.into(), spans: event.spans.clone(), at };
+        self.open.entry(track).or_default().push(span);
+    }
+
+    /// Ends the span that began last on a track.
+    fn end(&mut self, track: TrackId, at: i64) -> Result<(), EventFault> {
+        let Some(span) = self.open.get_mut(&track).and_then(Vec::pop) else {
+            *self.stats.other_phases.entry('E').or_default() += 1;
+            return Ok(());
+        };
+        self.open_bytes -= span.bytes.len();
+        if at < span.at {
+            self.stats.left_out += 1;
+            return Ok(());
+        }
+        self.stats.events += 1;
+        // A fault would be in the event that began it.
+        self.slice((&span.bytes, &span.spans, &ByteScan), track, (span.at, at)).map_err(|(_, problem)| (0, problem))
+    }
+
+    /// Counts spans that never ended.
+    fn leave_open(&mut self) {
+        let open: usize = self.open.values().map(Vec::len).sum();
+        if open > 0 {
+            *self.stats.other_phases.entry('B').or_default() += open as u64;
+        }
+    }
+
+    fn slice(
+        &mut self,
+        (bytes, spans, ends): (&[u8], &EventSpans, &impl Ends),
+        track: TrackId,
+        (at, end): (i64, i64),
+    ) -> Result<(), EventFault> {
+        let args = self.args(bytes, spans.args, ends)?;
+        let (name, category) = (self.text(bytes, spans.name), self.category(bytes, spans.cat));
         let slices = &mut self.chunk.slices;
         slices.track.push(track);
         slices.start_ns.push(at);
@@ -163,9 +248,9 @@ impl<'a> Reader<'a> {
     }
 
     fn instant(&mut self, event: &Event<'_>, track: TrackId, at: i64) -> Result<(), EventFault> {
-        let bytes = event.bytes;
-        let (args, name, category) =
-            (self.args(event)?, self.text(bytes, event.spans.name), self.category(bytes, event.spans.cat));
+        let (bytes, spans) = (event.bytes, event.spans);
+        let args = self.args(bytes, spans.args, &event.ends)?;
+        let (name, category) = (self.text(bytes, spans.name), self.category(bytes, spans.cat));
         let instants = &mut self.chunk.instants;
         instants.track.push(track);
         instants.time_ns.push(at);
@@ -206,17 +291,16 @@ impl<'a> Reader<'a> {
         let [pid, tid] = [spans.pid, spans.tid].map(|span| words::number(span.of(bytes)));
         let side = words::side(words::category(spans.cat.of(bytes)));
         let track = self.rows.track((pid, tid), side, || device(bytes, spans));
-        track.ok_or((spans.tid.start(), "the file has more than a million processes and threads"))
+        track.ok_or((spans.tid.start(), TOO_MANY))
     }
 
-    fn args(&mut self, event: &Event<'_>) -> Result<ArgRange, EventFault> {
-        let (bytes, span) = (event.bytes, event.spans.args);
+    fn args(&mut self, bytes: &[u8], span: Span, ends: &impl Ends) -> Result<ArgRange, EventFault> {
         let first = self.chunk.args.key.len() as u32;
         if !self.options.args.any() || span.of(bytes).first() != Some(&b'{') {
             return Ok(ArgRange { first, count: 0 });
         }
         let Chunk { strings, args, .. } = &mut self.chunk;
-        let walked = scan::object_with(&bytes[..span.end()], span.start(), &event.ends, |key, at| {
+        let walked = scan::object_with(&bytes[..span.end()], span.start(), ends, |key, at| {
             if !self.options.args.takes(key) {
                 return Ok(());
             }
@@ -286,5 +370,8 @@ fn json(raw: &[u8]) -> Cow<'_, str> {
     Cow::Owned(lossy(&mended).into_owned())
 }
 
+/// Memory for the events of spans that have begun.
+const OPEN_BYTES_MAX: usize = 64 << 20;
+const TOO_MANY: &str = "the file has more than a million processes and threads";
 /// Said of a time that no output can hold.
 const TOO_FAR: &str = "the time does not fit in 64 bits of nanoseconds";

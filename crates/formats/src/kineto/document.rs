@@ -1,5 +1,5 @@
-//! A trace file of any size as a sequence of items: the keys and values of the root object, and the
-//! events one by one.
+//! A trace file of any size as a sequence of items: the keys and values of the root object, if it is
+//! one, and the events one by one.
 //!
 //! The items together are the file, byte for byte, so a writer that changes nothing copies
 //! everything. Events, keys and the few values that a caller requests must fit into [`BUFFER_MAX`];
@@ -10,8 +10,9 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use super::ahead::{Ahead, Block, FoundEvent};
-use super::event::{Event, find_event};
+use super::event::{Event, Separator, find_event};
 use super::layout::Layouts;
+use super::root::Root;
 use super::scan::{self, Brackets, ByteScan, Fault, Member};
 use super::source::Source;
 use super::structure::{Structure, StructureView};
@@ -20,7 +21,7 @@ use crate::workers::workers;
 
 /// A part of the file.
 pub(super) enum Item<'a> {
-    /// White space and the opening brace of the root.
+    /// White space and the opening brace of the root, if it is an object.
     Open(&'a [u8]),
     /// Comma, key, colon and white space.
     Key {
@@ -35,11 +36,12 @@ pub(super) enum Item<'a> {
     Asked(&'a [u8]),
     /// A piece of another value.
     Piece(&'a [u8]),
-    /// The bracket before the events.
+    /// The bracket before the events, with what precedes it if the root is an array; nothing before
+    /// events of lines.
     EventsOpen(&'a [u8]),
     /// An event.
     Event(Event<'a>),
-    /// White space and the bracket after the events.
+    /// White space and the bracket after the events, which may be missing where the root is no object.
     EventsClose(&'a [u8]),
     /// The closing brace of the root, or white space after it.
     Close(&'a [u8]),
@@ -72,6 +74,7 @@ pub(super) struct Document {
     origin: u64,
     ended: bool,
     state: State,
+    root: Root,
     events_seen: bool,
 }
 
@@ -122,6 +125,7 @@ impl Document {
             origin: 0,
             ended: false,
             state: State::Start,
+            root: Root::Object,
             events_seen: false,
         })
     }
@@ -163,7 +167,7 @@ impl Document {
     fn next_event(&mut self, first: bool) -> Result<Item<'_>, Error> {
         while self.returned == self.known.len() {
             if let Some(length) = self.find_event(first)? {
-                self.state = State::Member { first: false };
+                self.state = if self.root == Root::Object { State::Member { first: false } } else { State::AfterRoot };
                 return Ok(Item::EventsClose(self.take(length)));
             }
         }
@@ -187,7 +191,8 @@ impl Document {
             self.start
         });
         let ends = StructureView::new(&self.structure, self.start - from);
-        match find_event(&self.buffer[self.start..self.filled], first, ends, &mut self.layouts) {
+        let separator = if first { Separator::Nothing } else { self.root.separator() };
+        match find_event(&self.buffer[self.start..self.filled], separator, ends, &mut self.layouts) {
             Ok(Some((lead, Some(spans)))) => {
                 self.known.clear();
                 self.returned = 0;
@@ -197,23 +202,22 @@ impl Document {
             Ok(Some((length, None))) => Ok(Some(length)),
             Err(fault) => Err(self.fault_here(fault.at, fault.problem)),
             Ok(None) if self.refill()? => Ok(None),
+            Ok(None) if self.root.may_end_with(&self.buffer[self.start..self.filled]) => {
+                Ok(Some(self.filled - self.start))
+            }
             Ok(None) => Err(self.cut("inside traceEvents")),
         }
     }
 
     fn open_root(&mut self) -> Result<Item<'_>, Error> {
-        let end = self.attempt("before any JSON", |bytes| {
-            let mark = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
-            let at = scan::skip_space(bytes, mark);
-            match bytes.get(at) {
-                None => Ok(None),
-                Some(b'{') => Ok(Some(at + 1)),
-                Some(b'[') => Err(Fault { at, problem: "not a Kineto trace: the root is an array, not an object" }),
-                Some(_) => Err(Fault { at, problem: "not a Kineto trace: the root is not a JSON object" }),
-            }
-        })?;
-        self.state = State::Member { first: true };
-        Ok(Item::Open(self.take(end)))
+        let (end, root) = self.attempt("before any JSON", Root::find)?;
+        self.root = root;
+        if root == Root::Object {
+            self.state = State::Member { first: true };
+            return Ok(Item::Open(self.take(end)));
+        }
+        (self.state, self.events_seen) = (State::Events { first: true }, true);
+        Ok(Item::EventsOpen(self.take(end)))
     }
 
     fn next_member(&mut self, first: bool) -> Result<Item<'_>, Error> {
@@ -247,7 +251,7 @@ impl Document {
         let (end, key) = found;
         if key.is_empty() && self.buffer[self.start + end - 1] == b'}' {
             if !self.events_seen {
-                return Err(self.fault_here(end - 1, "not a Kineto trace: the root has no traceEvents"));
+                return Err(self.fault_here(end - 1, "not a trace: the root has no traceEvents"));
             }
             self.state = State::AfterRoot;
             return Ok(Item::Close(self.take(end)));
@@ -338,7 +342,8 @@ impl Document {
             return Ok(false);
         }
         self.structure_from = None;
-        if self.origin >= ALONE_BYTES && self.ahead.is_none() && workers() > 1 {
+        // Blocks are cut at commas.
+        if self.root == Root::Object && self.origin >= ALONE_BYTES && self.ahead.is_none() && workers() > 1 {
             let start = |source| Ahead::start(source, workers().min(SCANNERS_MAX), self.judges);
             let started = self.source.take().map(start).transpose();
             self.ahead = started.map_err(Error::io(&self.path, "start threads for"))?;
@@ -481,8 +486,6 @@ const SCANNERS_MAX: usize = 8;
 const ALONE_BYTES: u64 = 1 << 20;
 /// Anything without an end within this many bytes is refused, including white space.
 pub(super) const BUFFER_MAX: usize = 32 << 20;
-/// What some editors put before UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The key of the events.
 const EVENTS: &[u8] = b"traceEvents";
 
@@ -533,6 +536,10 @@ mod tests {
             r#"{"traceEvents":[]}"#.to_owned(),
             "\u{feff}{\"traceEvents\":[]}".to_owned(),
             " { \"a\" : { \"b\":[1,\"]\\\"\"] } ,\n\"traceEvents\": [\n {\"ts\":1} , {\"ts\":2}\n ] , \"baseTimeNanoseconds\": 5 }\n\n".to_owned(),
+            " [ {\"ts\":1} ,\n{\"ts\":2}\n{\"ts\":3},\n".to_owned(),
+            "[]".to_owned(),
+            "[\n".to_owned(),
+            format!("{{\"ph\":4}}\n{}", "{\"ph\":1,\"ts\":1}\n".repeat(BUFFER_START / 8)),
             format!("{{\"a\":\"{long}\",\"b\":[{}1],\"\":2,\"traceEvents\":[{{\"name\":\"{long}\",\"ts\":1}},{{}}]}}", "1,".repeat(BUFFER_START)),
         ] {
             assert!(walk(text.as_bytes()).unwrap() == text.as_bytes());
@@ -576,8 +583,10 @@ mod tests {
     fn what_is_no_trace_is_refused_at_its_place() {
         check_refused(b"", 0, "before any JSON");
         check_refused(b"   ", 3, "before any JSON");
-        check_refused(b"[]", 0, "array");
-        check_refused(b"\x0a\x05hello", 1, "not a JSON object");
+        check_refused(b"\x0a\x05hello", 1, "neither a JSON object nor an array");
+        check_refused(b"[{}, {\"ts", 9, "ends inside traceEvents");
+        check_refused(b"[{}] 1", 5, "unexpected data");
+        check_refused(b"[{},, {}]", 4, "not an object");
         check_refused(b"{\"a\":1}", 6, "no traceEvents");
         check_refused(b"{\"traceEvents\":{}}", 15, "not an array");
         check_refused(b"{\"traceEvents\":[1]}", 16, "not an object");

@@ -30,11 +30,21 @@ impl Event<'_> {
     }
 }
 
+/// What separates events.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Separator {
+    /// Nothing: no event precedes.
+    Nothing,
+    Comma,
+    /// A comma or white space, as in files of one event per line; after the last one, too.
+    Loose,
+}
+
 /// The next event: what precedes it, and its members; or the bracket behind the last one. `None`
 /// if more bytes are needed.
 pub(super) fn find_event(
     bytes: &[u8],
-    first: bool,
+    separator: Separator,
     ends: StructureView<'_>,
     layouts: &mut Layouts<Member>,
 ) -> Result<Option<(usize, Option<EventSpans>)>, Fault> {
@@ -42,12 +52,13 @@ pub(super) fn find_event(
     match bytes.get(at) {
         None => return Ok(None),
         Some(b']') => return Ok(Some((at + 1, None))),
-        Some(b',') if !first => at = scan::skip_space(bytes, at + 1),
-        Some(_) if first => {}
+        Some(b',') if separator != Separator::Nothing => at = scan::skip_space(bytes, at + 1),
+        Some(_) if separator != Separator::Comma => {}
         Some(_) => return Err(Fault { at, problem: "a comma or the end of traceEvents was expected here" }),
     }
     match bytes.get(at) {
         None => Ok(None),
+        Some(b']') if separator == Separator::Loose => Ok(Some((at + 1, None))),
         Some(b'{') => match layouts.event(&bytes[at..], &ends.moved(at)) {
             Ok(spans) => Ok(spans.map(|spans| (at, Some(spans)))),
             Err(fault) => Err(Fault { at: at + fault.at, ..fault }),

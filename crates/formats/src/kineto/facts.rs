@@ -1,4 +1,4 @@
-//! The facts of a Kineto trace: base, identity, clock markers and collectives.
+//! The facts of a trace: base, identity, clock markers and collectives.
 //!
 //! One or two passes over the file fill `model::TraceFacts`. Times are kept relative until the end
 //! of the file, because the base may come last. Marks are events with the name of a mark
@@ -6,6 +6,7 @@
 //! before the event began. The copies of annotations on a GPU's timeline (`gpu_user_annotation`)
 //! are not markers, because they began when the GPU reached them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -16,19 +17,23 @@ use super::decimal::Decimal;
 use super::document::{Document, Item};
 use super::event::Event;
 use super::merge::MERGED_KEY;
+use super::scan::EventSpans;
 use super::survey::Surveyor;
 use super::timing::{Timing, is_metadata};
 use super::words;
 use crate::Error;
 use crate::marker::{Marker, Stamps};
-use crate::model::{GroupKey, Identity, Launcher, LeftOut, MergeFacts, Picoseconds, Reach, Spread, TraceFacts};
+use crate::model::{
+    ClockPair, GroupKey, Identity, Launcher, LeftOut, MergeFacts, PS_PER_NS, PairKind, Picoseconds, Reach, Spread,
+    TraceClock, TraceFacts, nearest_ns,
+};
 use crate::torch_operations::Collector;
 use crate::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions};
 
 /// Reads the facts of a trace: in one pass, or in two if some times turn out to be implausible.
 ///
 /// # Errors
-/// The file cannot be read, is no Kineto trace, or is cut short; with the byte's offset.
+/// The file cannot be read, is no trace, or is cut short; with the byte's offset.
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
     let (facts, spread, wrapped) = read_within(path, options, None)?;
     let stopped_ps = wrapped.proven();
@@ -117,6 +122,10 @@ struct Reader<'a> {
     base_ns: Option<i64>,
     identity: Identity,
     merged: bool,
+    /// What VizTracer states about its clock, if it wrote the file.
+    viztracer: Option<VizTracer>,
+    /// Hosts that dftracer names.
+    hosts: BTreeSet<String>,
     aligned_to: Option<String>,
     aligned_sigma_ns: Option<f64>,
     groups: Vec<GroupKey>,
@@ -146,6 +155,8 @@ impl<'a> Reader<'a> {
             base_ns: None,
             identity: Identity::default(),
             merged: false,
+            viztracer: None,
+            hosts: BTreeSet::new(),
             aligned_to: None,
             aligned_sigma_ns: None,
             groups: Vec::new(),
@@ -167,7 +178,7 @@ impl<'a> Reader<'a> {
             self.surveyor = None;
         }
         if is_metadata(bytes, spans) {
-            return Ok(());
+            return self.describe(bytes, spans).map_err(|problem| (spans.args.start(), problem));
         }
         let timing = match Timing::believed(bytes, spans, 0, self.reach) {
             Ok(Some(timing)) => timing,
@@ -206,6 +217,25 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Takes what dftracer states about the file: hosts, and the unit of its times.
+    #[inline]
+    fn describe(&mut self, bytes: &[u8], spans: &EventSpans) -> Result<(), &'static str> {
+        let name = spans.name.of(bytes);
+        if !matches!(name, b"\"HH\"" | b"\"CM\"") || spans.cat.of(bytes) != b"\"dftracer\"" {
+            return Ok(());
+        }
+        let args: Value = serde_json::from_slice(spans.args.of(bytes)).unwrap_or_default();
+        if name == b"\"HH\"" && self.hosts.len() < HOSTS_MAX {
+            self.hosts.extend(args["name"].as_str().map(str::to_owned));
+        }
+        match (args["name"].as_str(), args["value"].as_str()) {
+            (Some("time_metric"), Some(unit)) if unit != "US" => {
+                Err("dftracer's times are not in microseconds; record with DFTRACER_TIME_METRIC=US")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Keeps the event if its name is a marker; returns true if it is one. The end of a span ("E")
     /// and the copy of an annotation on a GPU's timeline have the name of a marker, but another
     /// time.
@@ -241,6 +271,10 @@ impl<'a> Reader<'a> {
             }
             _ if key == ALIGNED_SIGMA.as_bytes() => {
                 self.aligned_sigma_ns = super::candidate::text(value).parse().ok();
+            }
+            VIZTRACER => {
+                let stated: Value = serde_json::from_slice(value).unwrap_or_default();
+                self.viztracer = Some(VizTracer { system_ahead_ns: stated["baseTimeNanoseconds"].as_i64() });
             }
             _ if value.len() > DISTRIBUTED_MAX => self.notes.push("distributedInfo is too long".into()),
             _ => match serde_json::from_str::<Value>(&String::from_utf8_lossy(value)) {
@@ -301,7 +335,13 @@ impl<'a> Reader<'a> {
             warnings: self.left_out.note().into_iter().collect(),
             ..TraceFacts::default()
         };
+        if self.hosts.len() == 1 && facts.identity.hostname.is_none() {
+            facts.identity.hostname = self.hosts.pop_first();
+        }
         facts.take_stamps(self.stamps);
+        if let (Some(viztracer), None, None) = (self.viztracer, facts.base_ns, &facts.aligned_to) {
+            viztracer.state(&mut facts);
+        }
         let (collectives, named, steps) = collector.finish(base_ps, facts.identity.rank, &self.groups);
         self.notes.extend(collectives.left_out_note());
         for group in named {
@@ -311,6 +351,26 @@ impl<'a> Reader<'a> {
             }
         }
         TraceFacts { collectives, steps, groups: self.groups, notes: self.notes, ..facts }
+    }
+}
+
+/// A file of VizTracer: its times are on CLOCK_MONOTONIC.
+struct VizTracer {
+    /// How far the system clock was ahead of it when the program began, ns.
+    system_ahead_ns: Option<i64>,
+}
+
+impl VizTracer {
+    /// States the clock, and the system time of the first event as one pair.
+    fn state(self, facts: &mut TraceFacts) {
+        facts.clock = TraceClock::Monotonic;
+        if let (Some(ahead_ns), Some((first_ps, _))) = (self.system_ahead_ns, facts.span)
+            && let Some(first_ns) = nearest_ns(first_ps)
+            && let Some(system_ns) = first_ns.checked_add(ahead_ns)
+        {
+            let tracer_ps = Picoseconds::from(first_ns) * PS_PER_NS;
+            facts.pairs.push(ClockPair { tracer_ps, system_ns, kind: PairKind::Bracketed(VIZTRACER_BRACKET_NS) });
+        }
     }
 }
 
@@ -334,7 +394,14 @@ fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
 }
 
 /// What the root states about the trace.
-const ASKED: &[&[u8]] = &[BASE_KEY, b"distributedInfo", b"host_name", ALIGNED_TO.as_bytes(), ALIGNED_SIGMA.as_bytes()];
+const ASKED: &[&[u8]] =
+    &[BASE_KEY, b"distributedInfo", b"host_name", VIZTRACER, ALIGNED_TO.as_bytes(), ALIGNED_SIGMA.as_bytes()];
+const VIZTRACER: &[u8] = b"viztracer_metadata";
+/// Width of the reading of two clocks from which VizTracer knows their difference, ns: it takes the
+/// median of many.
+const VIZTRACER_BRACKET_NS: f64 = 1000.0;
+/// Hosts that are remembered; several mean that the file is of no single one.
+const HOSTS_MAX: usize = 2;
 /// No key that is asked for is longer.
 const KEY_MAX: usize = 32;
 /// A longer description of the job is left unread.

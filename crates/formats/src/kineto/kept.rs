@@ -198,10 +198,7 @@ impl<'a> Kept<'a> {
 
 /// Phase of an event, as a letter.
 fn phase(event: &Event<'_>) -> u8 {
-    match event.spans.ph.of(event.bytes) {
-        [b'"', phase, b'"'] => *phase,
-        _ => 0,
-    }
+    words::phase(event.spans.ph.of(event.bytes))
 }
 
 /// The flow of an end, and which end it is.

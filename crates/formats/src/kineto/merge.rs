@@ -17,6 +17,7 @@ use super::rewrite::{Edited, Times};
 use super::survey::{Survey, survey};
 use super::tracks::{NODES_MAX, Tracks};
 use super::valid::Passing;
+use super::words;
 use crate::Error;
 use crate::chunk::BETWEEN_NAMES;
 use crate::model::MergeFacts;
@@ -146,6 +147,7 @@ impl Merger<'_> {
                     }
                     let out = self.sink.out();
                     out.extend_from_slice(if self.events == 0 { b"\n  " } else { b",\n  " });
+                    words::spell_phase(&event, &mut edits);
                     let passed = tracks.edit(&event, &mut edits).and_then(|()| {
                         let write = |out: &mut Vec<u8>| edits.apply(event.bytes, out);
                         passing.event(event.judged(), out, write).map_err(|problem| (0, problem))

@@ -1,8 +1,8 @@
-//! PyTorch Kineto's Chrome JSON (`*.pt.trace.json`, plain or gzip): facts, rewriting and merging,
-//! as a stream.
+//! Chrome's JSON, plain or gzip, as PyTorch Kineto (`*.pt.trace.json`) and other programs write it:
+//! facts, rewriting and merging, as a stream.
 //!
-//! [`Kineto`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`,
-//! `rewrite` sends every time through a map, `merge` combines several nodes in one file. There are
+//! [`Kineto`] and [`ChromeJson`] are the formats behind the interface of [`super`]; `facts` fills `model::TraceFacts`,
+//! `rewrite` sends every time through a map, `merge` combines several nodes in one file. Kineto has
 //! three dialects, distinguished by their times:
 //!
 //! | dialect | `ts`, µs | absolute picoseconds |
@@ -10,6 +10,9 @@
 //! | microseconds (2022–23) | absolute, whole | `ts · 10^6` |
 //! | nanoseconds | absolute, with ns digits | `ts · 10^6` |
 //! | based | since `baseTimeNanoseconds` | `base · 10^3 + ts · 10^6` |
+//!
+//! Other programs state their times as they like; `chrome_json` says what is known of them, and
+//! `root` that their files may be arrays, or lines.
 //!
 //! Reading goes through `document`: of long files, other threads read blocks ahead and find the
 //! members of their events (`ahead`), from a map of strings and brackets made 16 bytes at a time
@@ -22,6 +25,7 @@
 mod ahead;
 mod base;
 mod candidate;
+mod chrome_json;
 mod chunks;
 mod decimal;
 mod document;
@@ -32,6 +36,7 @@ mod kept;
 mod layout;
 mod merge;
 mod rewrite;
+mod root;
 mod rows;
 mod scan;
 mod source;
@@ -45,6 +50,7 @@ mod words;
 use std::path::Path;
 
 pub use base::quarter_before_ns;
+pub use chrome_json::ChromeJson;
 
 use super::{
     BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,

@@ -3,7 +3,8 @@
 //! A time is `base + ts`, and a duration is mapped at both ends: `dur' = map(ts + dur) − map(ts)`.
 //! Results are rounded to whole nanoseconds; rounding is monotone, so order, equal starts and
 //! nesting survive. A file with finer times than nanoseconds keeps picoseconds. A value that the
-//! map does not change keeps its exact digits.
+//! map does not change keeps its exact digits. An array of events, or events on lines, become an
+//! object as soon as there is something to state about the file: the base, or the clock.
 
 use std::path::Path;
 
@@ -16,6 +17,7 @@ use super::edits::Edits;
 use super::event::Event;
 use super::timing::{Timing, is_metadata};
 use super::valid::Passing;
+use super::words;
 use crate::Error;
 use crate::model::{Picoseconds, Reach};
 use crate::output::Sink;
@@ -73,6 +75,8 @@ pub(super) enum Repeat {
 impl Attempt<'_> {
     fn run(&mut self, map: &mut MapFunction<'_>) -> Result<Option<Repeat>, Error> {
         let (mut stated, mut edits, mut any) = (None, Edits::default(), false);
+        let (mut is_object, mut is_wrapped) = (false, false);
+        let has_head = !self.options.metadata.is_empty() || self.times.output_base.is_some();
         // Where the present value began: where its pieces end depends on how the file is read.
         let mut value_at = None;
         loop {
@@ -86,9 +90,14 @@ impl Attempt<'_> {
                         Edited::Again(repeat) => return Ok(Some(repeat)),
                     }
                     let out = self.sink.out();
-                    // The first event has no comma before it; it may not be the first of the input.
-                    let comma = event.lead.iter().position(|byte| *byte == b',').filter(|_| !any);
-                    out.extend_from_slice(&event.lead[comma.map_or(0, |at| at + 1)..]);
+                    if is_wrapped {
+                        words::spell_phase(&event, &mut edits);
+                        out.extend_from_slice(if any { b",\n" } else { b"\n" });
+                    } else {
+                        // The first event has no comma before it; it may not be the first of the input.
+                        let comma = event.lead.iter().position(|byte| *byte == b',').filter(|_| !any);
+                        out.extend_from_slice(&event.lead[comma.map_or(0, |at| at + 1)..]);
+                    }
                     any = true;
                     let write = |out: &mut Vec<u8>| edits.apply(event.bytes, out);
                     let passed = self.passing.event(event.judged(), out, write);
@@ -101,9 +110,16 @@ impl Attempt<'_> {
                 }
                 Item::End => break,
                 Item::Open(bytes) => {
+                    is_object = true;
                     self.passing.piece(bytes, at, self.sink.out());
                     self.head()?;
                 }
+                // What is stated about the file has no place in an array, or between lines.
+                Item::EventsOpen(_) if !is_object && has_head => {
+                    is_wrapped = true;
+                    self.open_object()?;
+                }
+                Item::EventsClose(_) if is_wrapped => self.sink.put(b"\n]}")?,
                 Item::Asked(value) => {
                     let value = value.to_vec();
                     let Some(base_ns) = base::parse(&value) else { return Err(self.bad_base("is not a whole number")) };
@@ -130,6 +146,13 @@ impl Attempt<'_> {
             }
         }
         Ok((stated != self.times.input_base).then_some(Repeat::InputBase(stated)))
+    }
+
+    /// Begins an object around events that have none.
+    fn open_object(&mut self) -> Result<(), Error> {
+        self.sink.put(b"{")?;
+        self.head()?;
+        self.sink.put(b"\n  \"traceEvents\": [")
     }
 
     /// Writes what precedes everything from the input.

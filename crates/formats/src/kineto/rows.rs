@@ -3,7 +3,7 @@
 //! An event's category tells where it ran. The label of its process does not: PyTorch assigns
 //! Python frames of unknown threads to process 0, which is that of GPU 0. A row is therefore a
 //! process, a thread and a side; events whose category names no side share the row of those before
-//! them. Metadata events may occur anywhere, so tracks are declared with the last chunk: threads
+//! them. Each series of values of a process has a row, too. Metadata events may occur anywhere, so tracks are declared with the last chunk: threads
 //! and streams are numbered as they occur, their processes and devices after them.
 
 use std::borrow::Cow;
@@ -25,6 +25,8 @@ pub(super) struct Rows {
     /// By process and thread: the rows of both sides, and the row of events on neither.
     known: HashMap<(Token, Token), Sides, FixedState>,
     rows: Vec<Row>,
+    /// By process and name: the rows of series of values.
+    series: HashMap<(Token, String), u32, FixedState>,
     /// The row of the previous event, which the next one usually shares.
     last: Option<usize>,
     processes: BTreeMap<Token, ProcessName>,
@@ -44,6 +46,8 @@ struct Row {
     side: Option<Side>,
     /// The device stated by its first event.
     device: Option<i64>,
+    /// Name of the series of values that it is.
+    series: Option<String>,
 }
 
 /// What metadata events say about a process.
@@ -97,7 +101,7 @@ impl Rows {
             Some(row) => row,
             None if rows.len() >= TRACKS_MAX => return None,
             None => {
-                rows.push(Row { pid: pid.into(), tid: tid.into(), side, device: device() });
+                rows.push(Row { pid: pid.into(), tid: tid.into(), side, device: device(), series: None });
                 rows.len() as u32 - 1
             }
         };
@@ -106,6 +110,21 @@ impl Rows {
         }
         sides.last = row;
         Some(row)
+    }
+
+    /// The track of a series of values of a process; `None` if there are more than [`TRACKS_MAX`].
+    pub(super) fn series(&mut self, pid: &[u8], name: String) -> Option<TrackId> {
+        let Self { series, rows, .. } = self;
+        if let Some(row) = series.get(&(pid.into(), name.clone())) {
+            return Some(TrackId(*row));
+        }
+        if rows.len() >= TRACKS_MAX {
+            return None;
+        }
+        let row = rows.len() as u32;
+        series.insert((pid.into(), name.clone()), row);
+        rows.push(Row { pid: pid.into(), tid: Token::default(), side: None, device: None, series: Some(name) });
+        Some(TrackId(row))
     }
 
     /// Processes a metadata event.
@@ -134,7 +153,12 @@ impl Rows {
         let main = self.main();
         let mut homes = Homes { of: self, options, known: HashMap::default(), tracks: Vec::new() };
         let mut tracks = Vec::with_capacity(self.rows.len());
-        for Row { pid, tid, side, device } in &self.rows {
+        for Row { pid, tid, side, device, series } in &self.rows {
+            if let Some(name) = series {
+                let parent = Some(TrackId(homes.process(pid)));
+                tracks.push(Track { parent, kind: TrackKind::Counter { unit: String::new() }, name: name.clone() });
+                continue;
+            }
             let of_process = || if self.is_device(pid) { Side::Device } else { Side::Host };
             let side = side.unwrap_or_else(of_process);
             // Python's frames of unknown threads, the profiler's own spans, moments of no process.

@@ -6,6 +6,7 @@
 
 use super::decimal::{self, Decimal};
 use super::scan::EventSpans;
+use super::words;
 use crate::model::{Oddity, Picoseconds, Reach};
 
 /// The times of an event, as they are written.
@@ -76,7 +77,7 @@ impl Timing {
 /// Returns true for an event that describes a process or a thread, whose time means nothing.
 #[inline]
 pub(super) fn is_metadata(bytes: &[u8], spans: &EventSpans) -> bool {
-    spans.ph.of(bytes) == b"\"M\""
+    words::phase(spans.ph.of(bytes)) == b'M'
 }
 
 #[inline]

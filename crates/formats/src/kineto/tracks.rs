@@ -18,6 +18,7 @@ use super::edits::Edits;
 use super::event::Event;
 use super::layout::{Key, Layouts};
 use super::scan::{self, EventSpans, Fault, Span};
+use super::timing::is_metadata;
 use super::words::{self, Side};
 
 /// Position of a fault in an event, and the fault.
@@ -58,7 +59,7 @@ impl ProcessNames {
     pub(super) fn look(&mut self, bytes: &[u8], spans: &EventSpans) {
         let pid = words::number(spans.pid.of(bytes));
         let numbered = pid.first().is_some_and(u8::is_ascii_digit);
-        if spans.ph.of(bytes) != b"\"M\"" {
+        if !is_metadata(bytes, spans) {
             if self.main.is_none() && numbered && is_of_process(words::category(spans.cat.of(bytes)), pid) {
                 self.main = Some(pid.to_vec());
             }
@@ -380,7 +381,7 @@ fn next_number(first: u64, used: &mut u64) -> Result<u64, EventFault> {
 }
 
 fn metadata(bytes: &[u8], spans: &EventSpans) -> Metadata {
-    if spans.ph.of(bytes) != b"\"M\"" {
+    if !is_metadata(bytes, spans) {
         return Metadata::Other;
     }
     match spans.name.of(bytes) {

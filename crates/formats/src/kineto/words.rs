@@ -3,6 +3,9 @@
 //!
 //! It does not change text that is copied from file to file.
 
+use super::edits::Edits;
+use super::event::Event;
+
 /// Where an event ran.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Side {
@@ -39,6 +42,31 @@ pub(super) fn side(category: &[u8]) -> Option<Side> {
     }
 }
 
+/// Returns the phase of an event: its letter, or 0 if it states none. dftracer numbers its phases.
+#[inline]
+pub(super) fn phase(raw: &[u8]) -> u8 {
+    match raw {
+        [b'"', letter, b'"'] => *letter,
+        _ => numbered_phase(raw).unwrap_or(0),
+    }
+}
+
+/// Returns the letter of a phase that is stated by its number.
+#[inline]
+pub(super) fn numbered_phase(raw: &[u8]) -> Option<u8> {
+    let [number] = raw else { return None };
+    PHASES.iter().find(|(known, _)| known == number).map(|(_, letter)| *letter)
+}
+
+/// Writes the phase of an event by its letter if the event states its number.
+#[inline]
+pub(super) fn spell_phase(event: &Event<'_>, edits: &mut Edits) {
+    let span = event.spans.ph;
+    if let Some(letter) = numbered_phase(span.of(event.bytes)) {
+        edits.replace(span.into(), |out| out.extend_from_slice(&[b'"', letter, b'"']));
+    }
+}
+
 /// Returns a number without the quotes that some versions of PyTorch put around it: `"25738"` and
 /// `25738` are one thread.
 #[inline]
@@ -55,6 +83,8 @@ fn is_whole(text: &[u8]) -> bool {
     plain && digits.len() <= DIGITS_MAX && digits.iter().all(u8::is_ascii_digit)
 }
 
+/// dftracer's numbers of phases, with their letters.
+const PHASES: [(u8, u8); 3] = [(b'1', b'X'), (b'2', b'C'), (b'4', b'M')];
 /// The category of the profiler's own span.
 const PROFILER: &[u8] = b"Trace";
 /// Earlier names of categories, in lower case.

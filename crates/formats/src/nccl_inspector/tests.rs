@@ -295,7 +295,7 @@ fn a_log_is_recognised_by_its_first_bytes() {
     let folder = Folder::new();
     let format = |name: &str, content: &[u8]| detect(&folder.write(name, content)).map(TraceFormat::name).ok();
     assert_eq!(format("a.json", LOGS[0].as_bytes()), Some("nccl_inspector"));
-    assert_eq!(format("a", br#"{"header": {}, "traceEvents": []}"#), Some("kineto"));
+    assert_eq!(format("a", br#"{"header": {}, "traceEvents": []}"#), Some("chrome"));
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packer, LOGS[0].as_bytes()).expect("packed");
     let packed = packer.finish().expect("packed");

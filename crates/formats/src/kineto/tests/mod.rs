@@ -4,6 +4,7 @@
 mod facts;
 mod merge;
 mod odd;
+mod others;
 mod refusals;
 mod rewrite;
 

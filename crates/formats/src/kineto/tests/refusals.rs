@@ -43,7 +43,7 @@ fn what_is_broken_is_refused_in_one_line_that_names_the_byte() {
         "too deep",
     );
     check_refused("a.json", &vec![b' '; document::BUFFER_MAX + 1], 0, "does not end within");
-    check_refused("a.pb", b"\x0a\x10plane", 1, "not a JSON object");
+    check_refused("a.pb", b"\x0a\x10plane", 1, "neither a JSON object nor an array");
     let whole = {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut encoder, b"{\"traceEvents\":[{\"ts\":1}]}").unwrap();

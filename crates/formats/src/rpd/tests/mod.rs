@@ -51,7 +51,7 @@ fn content(path: &Path) -> Content {
             return ((kind, name), (sql, Vec::new(), Vec::new()));
         }
         let mut all = connection.prepare(&format!("SELECT * FROM {}", quoted(&name))).expect("a table");
-        let columns: Vec<String> = all.column_names().into_iter().map(str::to_owned).collect();
+        let columns: Vec<String> = all.column_names().map(str::to_owned).collect();
         let count = columns.len();
         let rows = all.query_map([], |row| (0..count).map(|at| row.get(at)).collect()).expect("rows");
         let rows = rows.collect::<Result<Vec<Vec<Value>>, _>>().expect("rows");
