@@ -9,6 +9,7 @@
 //! numbers of [`fields`].
 
 mod arguments;
+mod attributes;
 mod chunks;
 mod clocks;
 mod edits;
@@ -28,12 +29,13 @@ mod tracks;
 
 use std::path::Path;
 
+pub use attributes::attributes;
+
 use super::{
     ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
-use crate::protobuf::put_bytes;
 
 /// Perfetto protobuf.
 #[derive(Copy, Clone, Debug)]
@@ -96,20 +98,6 @@ impl TraceFormat for Perfetto {
     ) -> Result<ChunkStats, Error> {
         chunks::read_chunks(path, options, map, sink)
     }
-}
-
-/// Returns a TracePacket with metadata of the whole trace. Trace processor lists it in its table
-/// `metadata` from v58 on; earlier versions ignore it.
-pub fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
-    let (mut packet, mut attributes, mut entry) = (Vec::new(), Vec::new(), Vec::new());
-    for (key, text) in metadata {
-        entry.clear();
-        put_bytes(&mut entry, fields::ATTRIBUTE_KEY, key.as_bytes());
-        put_bytes(&mut entry, fields::ATTRIBUTE_TEXT, text.as_bytes());
-        put_bytes(&mut attributes, fields::ATTRIBUTES_ENTRY, &entry);
-    }
-    put_bytes(&mut packet, fields::PACKET_ATTRIBUTES, &attributes);
-    packet
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use super::attributes;
+use super::attributes::attributes;
 use super::clocks::{BOOTTIME, Clocks, REALTIME};
 use super::edits::Edits;
 use super::fields as field;
