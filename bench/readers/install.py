@@ -19,7 +19,7 @@ import time
 from common import SKIPPED, python_of
 
 # By the name to install, which is also how `importlib.metadata` knows it.
-PACKAGES = ["viztracer", "HolisticTraceAnalysis", "xprof"]
+PACKAGES = ["viztracer", "HolisticTraceAnalysis", "xprof", "perfetto"]
 DEADLINE_S = 240
 
 
