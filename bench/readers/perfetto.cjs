@@ -1,6 +1,6 @@
 // Loads one trace into Perfetto's trace processor and prints what it found, as JSON.
 //
-//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree | --depths | --processes]
+//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree | --depths | --processes | --groups]
 //
 // Called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
 // run as a worker; a fresh script context plays the worker here, in which nothing of node is visible, so that the engine does
@@ -168,6 +168,29 @@ async function main() {
       from slice s join thread_track tt on tt.id = s.track_id group by 1, 2 order by 1, 2`);
     answer.others = query(port, `select t.name, count(*), sum(s.dur) from slice s join track t on t.id = s.track_id
       where s.track_id not in (select id from thread_track) group by 1 order by 1`);
+  }
+  // Everything but times, in groups; each ends with a count or a sum.
+  if (list === '--groups') {
+    const named = `coalesce(p.name, pp.name, '') || '/' || coalesce(th.name, t.name, '')`;
+    const tracks = `join track t on t.id = s.track_id left join thread_track tt on tt.id = t.id left join thread th using (utid)
+      left join process p on p.upid = th.upid left join process_track pt on pt.id = t.id left join process pp on pp.upid = pt.upid`;
+    const grouped = (columns, from, ...sums) => {
+      const names = columns.map((_, index) => `c${index}`);
+      const width = columns.length + sums.length;
+      const cells = query(port, `select ${[...columns.map((column, index) => `${column} as c${index}`), ...sums].join(', ')} from ${from}
+        group by ${names.join(', ')} order by ${names.join(', ')}`);
+      return Array.from({ length: cells.length / width }, (_, index) => cells.slice(index * width, (index + 1) * width));
+    };
+    answer.groups = {
+      slices: grouped([named, 's.depth', 's.category', 's.name'], `slice s ${tracks}`, 'count(*)'),
+      lengths: grouped([named, 's.name'], `slice s ${tracks} where s.dur > 0`, 'sum(s.dur)'),
+      open: grouped(['s.name'], 'slice s where s.dur < 0', 'count(*)'),
+      arguments: grouped(['s.name', 'a.flat_key', 'a.key', 'a.value_type', 'coalesce(a.string_value, cast(a.int_value as text), cast(a.real_value as text))'], 'slice s join args a using (arg_set_id)', 'count(*)'),
+      flows: grouped(['o.name', 'i.name'], 'flow f join slice o on o.id = f.slice_out join slice i on i.id = f.slice_in', 'count(*)'),
+      counters: grouped([`coalesce(t.name, '')`, 'cast(s.value as text)'], 'counter s join track t on t.id = s.track_id', 'count(*)'),
+      switches: grouped(['s.ucpu', 't.tid', 's.end_state'], 'sched_slice s join thread t using (utid) where s.dur >= 0', 'count(*)'),
+      kernel: grouped(['e.name', 't.tid'], 'ftrace_event e left join thread t using (utid)', 'count(*)'),
+    };
   }
   // Into a pipe it is written by and by, and the process ends after this.
   await new Promise((resume) => process.stdout.write(JSON.stringify(answer) + '\n', resume));
