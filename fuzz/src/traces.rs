@@ -1,6 +1,6 @@
 //! Traces and what belongs to them: XSpace, Kineto JSON, offsets, snapshot pairs, a run's windows.
 //!
-//! For both formats: whatever a reader accepts is rewritten with the identity to the same bytes
+//! For the formats that are rewritten in place: whatever a reader accepts is rewritten with the identity to the same bytes
 //! (XSpace: to the form that its writers give), with another map without a panic, and merged with
 //! itself or refused; what was written is read again.
 
@@ -67,21 +67,31 @@ pub fn kineto(data: &[u8]) {
     });
 }
 
-/// A Perfetto trace that exists already: only its facts are read, and it goes nowhere but into a
-/// TAR.
+/// A Perfetto trace, plain or packed.
 pub fn perfetto(data: &[u8]) {
     with_directory(|directory| {
-        let input = directory.join("in.pftrace");
+        let (input, output) = (directory.join("in.pftrace"), directory.join("out.pftrace"));
         write(&input, data);
         let Some(facts) = accepted(&Perfetto, &input) else { return };
         let again = Perfetto.read_facts(&input, &options()).expect("it was read before");
         assert_eq!(told(&again), told(&facts), "one file, two answers");
-        if let Some((first, last)) = facts.span {
-            assert!(first <= last && facts.events > 0, "{:?}", facts.span);
+        let (mut tracks, options_of_chunks) =
+            (0, ChunkOptions { args: WantedArgs::All, reach: facts.reach, ..ChunkOptions::default() });
+        // Facts leave damage of an event's arguments unseen.
+        let _ = Perfetto.read_chunks(&input, &options_of_chunks, &mut |time| time, &mut |chunk| {
+            chunk.check(tracks).expect("a sound chunk");
+            tracks += chunk.tracks.len();
+            Ok(())
+        });
+        let plain = RewriteOptions::default();
+        if Perfetto.rewrite(&input, &output, &plain, &mut |time| time).is_ok() && !packed(data) {
+            assert_eq!(read(&output), data, "the identity changed something");
         }
-        assert!(
-            Perfetto.rewrite(&input, &directory.join("out"), &RewriteOptions::default(), &mut |time| time).is_err()
-        );
+        if Perfetto.rewrite(&input, &output, &plain, &mut shifted).is_ok() {
+            let moved = Perfetto.read_facts(&output, &options()).expect("it reads what it moved");
+            assert_eq!(moved.events, facts.events, "events were lost");
+        }
+        move_and_merge(&Perfetto, &input, &output);
     });
 }
 

@@ -77,6 +77,9 @@ impl Reader {
         time_ns: Option<i64>,
         out: &mut Out<'_, '_>,
     ) -> Result<(), Fault> {
+        if packet.cleared {
+            out.clear(packet.sequence);
+        }
         self.of_kernel += u64::from(packet.kernel_events.is_some());
         let has_events = packet.event.is_some() || packet.gpu_stage.is_some() || packet.gpu_counters.is_some();
         let Some(time_ns) = time_ns.filter(|_| has_events) else {
@@ -103,7 +106,7 @@ impl Reader {
         out: &mut Out<'_, '_>,
     ) -> Result<(), Fault> {
         for (track, value) in event.further(sequence) {
-            out.value(Place::Described(track), at_ns, value)?;
+            out.value(sequence.number, Place::Described(track), at_ns, value)?;
         }
         match event.kind {
             Kind::Begin => {
@@ -119,7 +122,7 @@ impl Reader {
             Kind::Whole(duration_ns) => out.slice(event, sequence, (at_ns, at_ns.saturating_add(duration_ns))),
             Kind::Instant => out.instant(event, sequence, at_ns),
             Kind::Counter => match event.value {
-                Some(value) => out.value(event.place(sequence), at_ns, value),
+                Some(value) => out.value(sequence.number, event.place(sequence), at_ns, value),
                 None => Ok(()),
             },
             Kind::Other(letter) => {

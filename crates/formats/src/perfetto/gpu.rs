@@ -109,7 +109,7 @@ pub(super) fn counters(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mu
         }
         if let Some(number) = number {
             let name = name_of(&descriptor, counter)?.unwrap_or_else(|| format!("counter {counter}"));
-            out.value(Place::GpuCounter(gpu, name), at_ns, number)?;
+            out.value(sequence.number, Place::GpuCounter(gpu, name), at_ns, number)?;
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ use crate::{ChunkOptions, Error, FactOptions, WantedArgs};
 /// The file cannot be read.
 pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) -> Result<(), Error> {
     let (mut of_events, mut of_stages) = (Collector::new(&options.spill), Collector::new(&options.spill));
-    let (mut is_queue, mut rank) = (Vec::new(), Rank::Unknown);
+    let (mut is_queue, mut rank, mut ranks) = (Vec::new(), Rank::Unknown, None);
     let asked = ChunkOptions { args: WantedArgs::Named(&ASKED), reach: facts.reach, ..ChunkOptions::default() };
     chunks::read_chunks(path, &asked, &mut |time| time, &mut |chunk| {
         is_queue.extend(chunk.tracks.iter().map(|track| track.kind == TrackKind::Queue));
@@ -30,6 +30,7 @@ pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) ->
             let collector = if is_queue[chunk.slices.track[row].0 as usize] { &mut of_stages } else { &mut of_events };
             let Ok(()) = collector.look(&slice, start_ps, end_ps);
             rank.look(&slice);
+            ranks = ranks.or_else(|| slice.world_size());
             if slice.category() != b"gpu_user_annotation" {
                 of_events.steps.look(slice.name(), start_ps, end_ps);
             }
@@ -37,7 +38,8 @@ pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) ->
         Ok(())
     })?;
     if let (None, Rank::Known(rank)) = (facts.identity.rank, rank) {
-        (facts.identity.rank, facts.identity.launcher) = (Some(rank), Some(Launcher::Torchrun));
+        let identity = &mut facts.identity;
+        (identity.rank, identity.world_size, identity.launcher) = (Some(rank), ranks, Some(Launcher::Torchrun));
     }
     let collector = if of_events.kernels == 0 && of_stages.kernels > 0 {
         of_stages.steps = of_events.steps;
@@ -99,6 +101,22 @@ impl Slice<'_> {
     }
 }
 
+impl Slice<'_> {
+    /// The number of ranks of the job, if it is of the group that PyTorch makes of all.
+    fn world_size(&self) -> Option<u32> {
+        let (mut is_of_all, mut size) = (false, None);
+        for (key, value) in self.arguments() {
+            match (key, value) {
+                (GROUP, Value::Text(text)) => is_of_all = self.chunk.strings.text(text) == "default_pg",
+                (SIZE, Value::Integer(number)) => size = u32::try_from(number).ok(),
+                (SIZE, Value::Text(text)) => size = self.chunk.strings.text(text).parse().ok(),
+                _ => {}
+            }
+        }
+        size.filter(|_| is_of_all)
+    }
+}
+
 impl Candidate for Slice<'_> {
     type Fault = std::convert::Infallible;
 
@@ -143,15 +161,18 @@ impl Candidate for Slice<'_> {
     }
 }
 
-/// The arguments of operations, and the rank.
-const ASKED: [&str; Params::NAMES.len() + 1] = {
-    let (mut all, mut place) = ([RANK; Params::NAMES.len() + 1], 0);
+/// The arguments of operations, the rank, and what the group is for.
+const ASKED: [&str; Params::NAMES.len() + 2] = {
+    let (mut all, mut place) = ([RANK; Params::NAMES.len() + 2], 0);
     while place < Params::NAMES.len() {
         all[place] = Params::NAMES[place];
         place += 1;
     }
+    all[place] = GROUP;
     all
 };
 const RANK: &str = "Rank";
+const GROUP: &str = "Process Group Description";
+const SIZE: &str = "Group size";
 const RANKS: &str = "Process Group Ranks";
 const ONLY_ENQUEUED: &str = "record_param_comms events only enqueue collectives, and no kernel shows when they ran";

@@ -19,8 +19,8 @@ pub(super) struct Out<'a, 'b> {
     pub(super) chunk: Chunk,
     tracks: Tracks,
     declared: u32,
-    /// Values of incremental counters.
-    sums: HashMap<Place, f64>,
+    /// Values of incremental counters, by sequence; they begin at 0 when its state is cleared.
+    sums: HashMap<u32, HashMap<Place, f64>>,
     pub(super) stats: ChunkStats,
     flows: Flows,
     /// By GPU: the descriptor of its counters that a packet contained.
@@ -95,15 +95,20 @@ impl<'a, 'b> Out<'a, 'b> {
         Ok(())
     }
 
+    /// Begins the sums of a sequence's incremental counters.
+    pub(super) fn clear(&mut self, sequence: u32) {
+        self.sums.remove(&sequence);
+    }
+
     /// Adds the value of a counter.
-    pub(super) fn value(&mut self, place: Place, at_ns: i64, value: f64) -> Result<(), Fault> {
+    pub(super) fn value(&mut self, sequence: u32, place: Place, at_ns: i64, value: f64) -> Result<(), Fault> {
         let counter = match &place {
             Place::Described(number) => self.tracks.counter(*number),
             _ => None,
         };
         let (multiplier, is_incremental) = counter.map_or((1.0, false), |of| (of.multiplier, of.is_incremental));
         let value = if is_incremental {
-            let sum = self.sums.entry(place.clone()).or_insert(0.0);
+            let sum = self.sums.entry(sequence).or_default().entry(place.clone()).or_insert(0.0);
             *sum += value;
             *sum
         } else {

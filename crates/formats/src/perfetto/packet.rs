@@ -31,6 +31,8 @@ pub(super) struct Packet<'a> {
     machine: u32,
     synchronizes: bool,
     pub(super) snapshot: Option<Snapshot>,
+    /// Where the snapshot stands in the packet.
+    pub(super) snapshot_at: usize,
     pub(super) default_clock: Option<u32>,
     pub(super) deflated: Option<&'a [u8]>,
     zstd: bool,
@@ -151,7 +153,9 @@ impl<'a> Packet<'a> {
                 field::PACKET_AFTER_LOSS => packet.is_after_loss = found.number("previous_packet_dropped")? != 0,
                 field::PACKET_MACHINE => packet.machine = small(&found, "machine_id")?,
                 field::PACKET_CLOCK_SYNC => packet.synchronizes = true,
-                field::PACKET_CLOCK_SNAPSHOT => packet.snapshot = Some(Snapshot::parse(&found)?),
+                field::PACKET_CLOCK_SNAPSHOT => {
+                    (packet.snapshot, packet.snapshot_at) = (Some(Snapshot::parse(&found)?), found.at);
+                }
                 field::PACKET_DEFAULTS => {
                     (packet.default_clock, packet.defaults) = (of_defaults(&found)?, bytes(&found));
                 }

@@ -139,7 +139,9 @@ impl Rewriter<'_, '_> {
         for found in Fields::of(message) {
             let found = found?;
             match (found.number, time) {
-                (field::PACKET_CLOCK_SNAPSHOT, _) => put_readings(&found, readings.as_deref(), &mut edits)?,
+                (field::PACKET_CLOCK_SNAPSHOT, _) if found.at == packet.snapshot_at => {
+                    put_readings(&found, readings.as_deref(), &mut edits)?;
+                }
                 (field::PACKET_TIME, Some(time)) if found.value_at == packet.time_at.start => {
                     edits.number(&found, time)
                 }
@@ -321,15 +323,21 @@ fn put_readings(found: &Field<'_>, readings: Option<&[(u64, u64)]>, edits: &mut 
             continue;
         }
         let Some((value, unit_ns)) = readings.next() else { break };
-        let mut numbers = Edits::default();
+        // Of a field that is stated twice the last one holds.
+        let (mut time, mut unit) = (None, None);
         for number in inside(&clock) {
             let number = number?;
             match number.number {
-                field::CLOCK_TIME => numbers.number(&number, *value),
-                field::CLOCK_UNIT_NS if number.value != Value::Number(0) => numbers.number(&number, *unit_ns),
+                field::CLOCK_TIME => time = Some(number),
+                field::CLOCK_UNIT_NS => unit = Some(number),
                 _ => {}
             }
         }
+        let mut numbers = Edits::default();
+        let unit = unit.filter(|unit| unit.value != Value::Number(0));
+        let mut both = [time.zip(Some(*value)), unit.zip(Some(*unit_ns))];
+        both.sort_by_key(|edit| edit.map(|(field, _)| field.at));
+        both.iter().flatten().for_each(|(field, new)| numbers.number(field, *new));
         inner.message(&clock, numbers);
     }
     edits.message(found, inner);

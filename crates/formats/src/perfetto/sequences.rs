@@ -25,6 +25,7 @@ pub(super) struct Sequences {
 /// The state of one sequence.
 #[derive(Debug, Default)]
 pub(super) struct Sequence {
+    pub(super) number: u32,
     texts: HashMap<(Texts, u64), String, FixedState>,
     /// The counters of GPUs by the number of their descriptor: the GPU, and the descriptor.
     counters: HashMap<u64, (i64, Vec<u8>), FixedState>,
@@ -66,6 +67,7 @@ impl Sequences {
             self.bytes -= sequence.bytes();
             *sequence = Sequence { thread: sequence.thread, ..Sequence::default() };
         }
+        sequence.number = packet.sequence;
         if let Some(message) = packet.thread {
             sequence.thread = Some(thread(message)?);
         }

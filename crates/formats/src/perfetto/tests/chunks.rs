@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::chunk::{Chunk, TrackKind, Value};
+use crate::model::Identity;
 use crate::{ChunkOptions, ChunkStats, WantedArgs};
 
 /// A message made of fields.
@@ -286,6 +287,8 @@ fn counters_add_up_and_have_their_units() {
     let made = Made::default().process(1, 40, "train").describe(counter(5, "memory", plain));
     let made = made.describe(counter(6, "misses", summed)).event(1, value(5, 100)).event(2, value(6, 3));
     let made = made.event(3, further).event(4, event(field::SLICE_END, 9, ""));
+    // A cleared state begins the sum again.
+    let made = made.interned(field::STATE_CLEARED, &[]).event(6, value(6, 1));
     let float = event(field::COUNTER, 5, "").fixed(field::EVENT_FLOAT_VALUE, 2.5_f64.to_bits());
     made.event(5, float).shows(&[
         "1 rank 3 · train 40/memory [bytes]: 100.0",
@@ -293,6 +296,7 @@ fn counters_add_up_and_have_their_units() {
         "3 rank 3 · train 40/misses []: 70.0",
         "3-4 rank 3/track 9: s",
         "5 rank 3 · train 40/memory [bytes]: 2.5",
+        "6 rank 3 · train 40/misses []: 10.0",
     ]);
 }
 
@@ -399,6 +403,7 @@ fn operations_are_read_as_pytorch_states_them() {
         text("Process Group Ranks", "[0, 1]"),
         number("Group size", 2),
         number("Rank", 1),
+        text("Process Group Description", "default_pg"),
         number("Seq", 17),
         text("dtype", "Float"),
         number("In msg nelems", 64),
@@ -420,6 +425,7 @@ fn operations_are_read_as_pytorch_states_them() {
     assert_eq!(parts.len(), 1);
     let part = &parts[0];
     assert_eq!((part.label.name.as_str(), part.number, part.start_ps, part.end_ps), ("allreduce", 17, 10_000, 30_000));
-    assert_eq!(facts.identity.rank, Some(1), "the second of the group's members");
+    let Identity { rank, world_size, .. } = facts.identity;
+    assert_eq!((rank, world_size), (Some(1), Some(2)), "the second of the group's members");
     assert_eq!((facts.groups.len(), facts.groups[0].ranks.as_deref()), (1, Some(&[0, 1][..])));
 }
