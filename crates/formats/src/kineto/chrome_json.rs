@@ -3,7 +3,7 @@
 //! | writer | root | clock of `ts` |
 //! |---|---|---|
 //! | VizTracer | object with `viztracer_metadata` | CLOCK_MONOTONIC, and since 1.0 how far the system clock was ahead |
-//! | dftracer (`*.pfw`) | array or lines, often unclosed; phases by number since 2.0 | system clock, whole microseconds |
+//! | dftracer (`*.pfw`) | array or lines, which may be unclosed; phases by number in 2.2 | system clock, whole microseconds |
 //! | others | object or array | not stated: Unix times are taken as the system clock's, others need pairs or markers |
 //!
 //! Everything else is as in Kineto's files.
