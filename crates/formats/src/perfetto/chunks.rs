@@ -46,6 +46,7 @@ pub(super) fn read_chunks(
         return Err(error);
     }
     let lost = walked?;
+    let flows_left_out = out.flows.left_out;
     sink(&out.chunk)?;
     let mut stats = out.stats;
     let mut note = |count: u64, text: &str| {
@@ -54,6 +55,7 @@ pub(super) fn read_chunks(
         }
     };
     note(reader.endless, "slices do not end in the trace; they are drawn to its last event");
+    note(flows_left_out, "ends of flows beyond the first 16 million are not shown");
     note(found.unmatched, "ends of slices belong to no slice");
     note(found.arguments_of_ends, "arguments are stated where slices end and are not shown");
     note(reader.of_kernel, "packets with events of the kernel are not shown");

@@ -2,7 +2,6 @@
 //! state them.
 
 use super::fields as field;
-use super::flows;
 use super::out::Out;
 use super::packet::{bytes, inside};
 use super::sequences::{Sequence, Texts};
@@ -62,7 +61,7 @@ pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut O
         }
     }
     let args = ArgRange { first, count: chunk.args.key.len() as u32 - first };
-    let flow = flows::of_stage(out.options.part, id, FlowEnd::In);
+    let flow = out.flows.of_stage(out.options.part, id, FlowEnd::In).unwrap_or_default();
     out.push_slice(track, span, (name, StringId::EMPTY), flow, args);
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::arguments;
 use super::event::Event;
-use super::flows::{self, Flows};
+use super::flows::Flows;
 use super::sequences::{Sequence, Texts};
 use super::tracks::{Place, Tracks};
 use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, Track, TrackId};
@@ -22,26 +22,20 @@ pub(super) struct Out<'a, 'b> {
     /// Values of incremental counters, by sequence; they begin at 0 when its state is cleared.
     sums: HashMap<u32, HashMap<Place, f64>>,
     pub(super) stats: ChunkStats,
-    flows: Flows,
+    pub(super) flows: Flows,
     /// By GPU: the descriptor of its counters that a packet contained.
     pub(super) counters: HashMap<i64, Vec<u8>>,
 }
 
 impl<'a, 'b> Out<'a, 'b> {
-    pub(super) fn new(
-        options: &'a ChunkOptions,
-        map: &'a mut MapFunction<'b>,
-        tracks: Tracks,
-        mut flows: Flows,
-    ) -> Self {
-        flows.restart();
+    pub(super) fn new(options: &'a ChunkOptions, map: &'a mut MapFunction<'b>, tracks: Tracks, flows: Flows) -> Self {
         let (chunk, stats, sums) = (Chunk::default(), ChunkStats::default(), HashMap::new());
         Self { options, map, chunk, tracks, declared: 0, sums, stats, flows, counters: HashMap::new() }
     }
 
     /// Adds the slice of an event.
     pub(super) fn slice(&mut self, event: &Event<'_>, sequence: &Sequence, span_ns: (i64, i64)) -> Result<(), Fault> {
-        let flows = self.flows(event, span_ns.0);
+        let flows = self.flows(event);
         let Some(span) = self.span(span_ns)? else { return Ok(()) };
         let track = self.track(&event.place(sequence));
         let args = arguments::put(event.arguments(), sequence, self.options.args, &mut self.chunk)?;
@@ -164,10 +158,10 @@ impl<'a, 'b> Out<'a, 'b> {
     }
 
     /// Ends of flows that an event has.
-    fn flows(&mut self, event: &Event<'_>, at_ns: i64) -> Vec<Flow> {
+    fn flows(&mut self, event: &Event<'_>) -> Vec<Flow> {
         let (part, flows) = (self.options.part, &mut self.flows);
-        let stated = event.flows.iter().map(|flow| flows.end(part, *flow, at_ns));
-        let launches = event.launched.iter().map(|stage| flows::of_stage(part, *stage, FlowEnd::Out));
-        stated.chain(launches).collect()
+        let mut ends: Vec<Flow> = event.flows.iter().filter_map(|(number, _)| flows.end(part, *number)).collect();
+        ends.extend(event.launched.iter().filter_map(|stage| flows.of_stage(part, *stage, FlowEnd::Out)));
+        ends
     }
 }

@@ -87,7 +87,10 @@ impl Slices {
             let (Some(message), Some(time_ns)) = (packet.event, time_ns) else { return Ok(()) };
             let event = Event::parse(message)?;
             slices.last_ns = slices.last_ns.max(time_ns);
-            event.flows.iter().for_each(|flow| slices.flows.add(*flow, time_ns));
+            if matches!(event.kind, Kind::Begin | Kind::Whole(_) | Kind::Instant) {
+                event.flows.iter().for_each(|flow| slices.flows.add(*flow, time_ns));
+                event.launched.iter().for_each(|stage| slices.flows.launch(*stage));
+            }
             if matches!(event.kind, Kind::Begin | Kind::End) {
                 let next = places.len() as u32;
                 let track = *places.entry(event.place(sequence)).or_insert(next);
@@ -95,6 +98,7 @@ impl Slices {
             }
             Ok(())
         })?;
+        slices.flows.connect();
         Ok(slices)
     }
 

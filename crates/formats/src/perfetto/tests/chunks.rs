@@ -310,7 +310,7 @@ fn flows_connect_events_in_the_order_of_their_times() {
         .event(15, event(field::SLICE_END, 1, ""))
         .event(30, flow(field::INSTANT, "last", field::EVENT_LAST_FLOW, 77));
     made.shows(&[
-        "10 rank 3/track 1: In",
+        "10 rank 3/track 1: Out",
         "10-15 rank 3/track 1: first Out",
         "20-25 rank 3/track 1: middle Step",
         "30-30 rank 3/track 1: last In",
@@ -323,6 +323,7 @@ fn a_flows_number_may_be_used_again_after_its_end() {
     let made = Made::default()
         .event(10, flow(field::INSTANT, "sends", field::EVENT_FLOW))
         .event(20, flow(field::INSTANT, "receives", field::EVENT_LAST_FLOW))
+        .event(5, flow(field::INSTANT, "too early", field::EVENT_LAST_FLOW))
         .event(30, flow(field::INSTANT, "sends again", field::EVENT_FLOW))
         .event(40, flow(field::INSTANT, "receives again", field::EVENT_FLOW));
     made.shows(&[
@@ -330,6 +331,7 @@ fn a_flows_number_may_be_used_again_after_its_end() {
         "20-20 rank 3/track 1: receives In",
         "30-30 rank 3/track 1: sends again Out",
         "40-40 rank 3/track 1: receives again In",
+        "5-5 rank 3/track 1: too early",
     ]);
 }
 
@@ -388,7 +390,7 @@ fn gpus_have_queues_and_counters() {
     at(made, 20, field::PACKET_GPU_COUNTERS, sample).shows(&[
         "10-19 rank 3/GPU 1/stream 7: gemm<float> grid=\"8\" In",
         "20 rank 3/GPU 1/power []: 300.0",
-        "30-34 rank 3/GPU 1/stream 7: Memcpy In",
+        "30-34 rank 3/GPU 1/stream 7: Memcpy",
         "5-8 rank 3/track 2: cudaLaunchKernel Out",
     ]);
 }
