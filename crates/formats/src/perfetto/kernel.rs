@@ -144,6 +144,7 @@ impl Times<'_, '_> {
                 return Err(Fault::new("times of switches are not packed"));
             };
             let (mut old, mut new, mut column) = (0_u64, 0_u64, Vec::with_capacity(rest.len() + 8));
+            let mut is_changed = false;
             while !rest.is_empty() {
                 let Some((step, width)) = varint(rest) else { return Err(Fault::new("a time of a switch is cut off")) };
                 rest = &rest[width..];
@@ -151,8 +152,11 @@ impl Times<'_, '_> {
                 let moved = self.time(old, true)?;
                 put_varint(&mut column, moved.wrapping_sub(new));
                 new = moved;
+                is_changed |= moved != old;
             }
-            inner.bytes(&found, &column);
+            if is_changed {
+                inner.bytes(&found, &column);
+            }
         }
         edits.message(columns, inner);
         Ok(())
