@@ -22,7 +22,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::Error;
+use crate::{Error, gzip};
 
 /// A database that can be read, under a name by which SQLite opens it.
 #[derive(Debug)]
@@ -257,7 +257,10 @@ impl Header {
             return Err(Error::malformed(path, 0, "is empty"));
         }
         if !head.starts_with(MAGIC) {
-            let problem = "is not a SQLite database: it does not begin with \"SQLite format 3\"";
+            let problem = match gzip::is_packed(&head) {
+                true => "is compressed with gzip; decompress it first (gunzip), because a database is read in place",
+                false => "is not a SQLite database: it does not begin with \"SQLite format 3\"",
+            };
             return Err(Error::malformed(path, 0, problem));
         }
         let by_log = head.get(WRITES_BY..=READS_BY).is_some_and(|by| by.contains(&BY_LOG));

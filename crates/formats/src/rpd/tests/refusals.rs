@@ -38,6 +38,10 @@ fn the_tables_of_a_database_decide_whose_it_is() {
     assert_eq!(name(&other), "rocpd");
     std::fs::write(&damaged, &std::fs::read(made(0)).expect("a database")[..4000]).expect("a file");
     assert_eq!(name(&damaged), "rpd");
+    let packed = folder.path().join("trace.rpd.gz");
+    std::fs::write(&packed, b"\x1f\x8b\x08\x00").expect("a file");
+    let said = facts(&packed).expect_err("packed").to_string();
+    assert!(said.contains("decompress it first"), "{said}");
     std::fs::copy(made(0), &database).expect("a copy");
     let said = crate::Rocpd.read_facts(&database, &FactOptions::default()).expect_err("another format").to_string();
     assert!(said.contains("let its name end in .rpd"), "{said}");
