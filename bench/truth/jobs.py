@@ -52,7 +52,7 @@ class Job:
     def write(self, folder):
         """Writes what peers.py reads; returns the path."""
         path = folder / f"{self.name}.json"
-        path.write_text(json.dumps({"files": [str(file) for file in self.files], "operations": self.operations}))
+        path.write_text(json.dumps({"kind": self.kind, "files": [str(file) for file in self.files], "operations": self.operations}))
         (folder / f"{self.name}.shown.json").write_text(json.dumps(self.read()))
         return path
 

@@ -66,9 +66,14 @@ def hta(job, meter, result):
 
 
 def tracelens(job, meter, result):
-    """TraceLens: fuses the traces into one, then builds its tables of collectives and its summary of stragglers."""
-    from TraceLens import NcclAnalyser, TraceFuse
+    """TraceLens: fuses the traces into one, then builds its tables of collectives and its summary of stragglers. For JAX it has a table of collectives."""
+    from TraceLens import JaxNcclAnalyser, NcclAnalyser, TraceFuse
 
+    if job["kind"] == "xspace":
+        analyser = JaxNcclAnalyser(os.path.dirname(job["files"][0]), dict(enumerate(job["files"])), len(job["files"]))
+        analyser.build_df_long()
+        meter.part("collectives")
+        return
     fuse = TraceFuse(dict(enumerate(job["files"])))
     merged = fuse.merge_and_save(os.path.join(os.path.dirname(sys.argv[3]), "fused.json"))
     meter.part("merge")
@@ -147,6 +152,31 @@ def nsys_jax(job, meter, result):
     result["times"] = found
 
 
+def xprof(job, meter, result):
+    """xprof: what its timeline of all hosts sends to the browser."""
+    from xprof.convert import raw_to_tool_data
+
+    options = {"tqx": "", "use_saved_result": False, "host": "", "trace_viewer_options": {}}
+    text, _ = raw_to_tool_data.xspace_to_tool_data(job["files"], "trace_viewer@", options)
+    meter.part("convert")
+    events = json.loads(text)["traceEvents"]
+    hosts = {event["pid"]: event["args"]["name"].split()[0] for event in events if event.get("name") == "process_name"}
+    names = [os.path.basename(path).removesuffix(".xplane.pb") for path in job["files"]]
+    found, known = {}, {}
+    for event in events:
+        if event.get("ph") == "X":
+            key = (names.index(hosts[event["pid"]]), event["name"])
+            found.setdefault(key, []).append([1000 * event["ts"], 1000 * (event["ts"] + event["dur"])])
+    for rank, of_rank in recorded().items():
+        for place, (name, _, at) in enumerate(of_rank):
+            known.setdefault((int(rank), name), []).append([at, place])
+    result["times"] = {rank: {} for rank in range(len(names))}
+    for (rank, name), of_name in known.items():
+        # It adds lines of its own, with some of the names.
+        if len(of_name) == len(found.get((rank, name), [])):
+            result["times"][rank] |= {place: at for (_, place), at in zip(sorted(of_name), sorted(found[rank, name]))}
+
+
 def perfetto(job, meter, result):
     """Perfetto's Python package: its trace processor opens all traces together, as an archive."""
     import tarfile
@@ -166,7 +196,7 @@ def perfetto(job, meter, result):
     result["slices"] = [[row.name, row.ts, row.dur, row.pid] for row in rows]
 
 
-TOOLS = {"hta": hta, "tracelens": tracelens, "nsys_jax": nsys_jax, "perfetto": perfetto}
+TOOLS = {"hta": hta, "tracelens": tracelens, "nsys_jax": nsys_jax, "xprof": xprof, "perfetto": perfetto}
 
 
 def main():

@@ -30,6 +30,8 @@ import jobs  # noqa: E402
 import judge  # noqa: E402
 import tables  # noqa: E402
 
+# The formats that the peers read; nsys-jax's alignment is given tables.
+READ = {"hta": ["kineto"], "tracelens": ["kineto", "xspace"], "xprof": ["xspace"], "nsys_jax": ["kineto", "xspace", "nsys"], "perfetto": ["kineto"]}
 LIMIT_S, INSTALL_S, RUNS = 300, 900, 3
 CHECKOUTS = {"tracelens": "TraceLens", "nsys_jax": "JAX-Toolbox"}
 NSYS_JAX = ".github/container/nsys_jax"
@@ -271,10 +273,10 @@ def rows_of(program, environments, job, work):
     yield "probe_sync", ours(program, job, work / job.name / "ours", job.clocks)
     without = ["--from-collectives", *job.clocks[job.clocks.index("--nodes") :]]
     yield "probe_sync --from-collectives", ours(program, job, work / job.name / "collectives", without)
-    for name in ("hta", "tracelens", "nsys_jax", "perfetto"):
-        if name != "nsys_jax" and job.kind != "kineto":
-            yield name, {"error": tables.NOT_READ[name], "parts": []}
-        elif name in environments.missing:
+    for name, kinds in READ.items():
+        if job.kind not in kinds:
+            continue
+        if name in environments.missing:
             yield name, {"error": environments.missing[name], "parts": []}
         else:
             yield name, peer(name, environments, job, written, work / job.name / name)
@@ -290,13 +292,13 @@ def main():
     parser.add_argument("--no-hangs", action="store_true")
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
-    wanted = ["hta", "perfetto", "tracelens", "nsys_jax", *([] if given.no_hangs else ["torch"])]
+    wanted = [*READ, *([] if given.no_hangs else ["torch"])]
     environments = Environments(given.out.resolve() / "environments", given.checkouts, wanted)
     work = given.out.resolve() / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     results = {"machine": tables.machine(), "versions": {name: environments.version(name) for name in wanted if name not in environments.missing}, "jobs": [], "hangs": []}
-    results["versions"]["probe_sync"] = subprocess.run([given.program, "--version"], capture_output=True, text=True).stdout.strip()
+    results["versions"]["probe_sync"] = subprocess.run([given.program, "--version"], capture_output=True, text=True).stdout.split("\n")[0]
     results["missing"] = environments.missing
     for job in all_jobs(given.program, work):
         ranks, late = len(job.files), {"ranks": job.late_ranks, "steps": len(job.late_steps)}

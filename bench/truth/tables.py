@@ -11,18 +11,14 @@ import pathlib
 import platform
 import re
 
-NOT_READ = {
-    "hta": "reads PyTorch's traces only",
-    "tracelens": "compares ranks of PyTorch's traces only, by the file's format",
-    "perfetto": "does not read this format",
-}
 NAMES = {
     "as recorded": "as recorded",
     "probe_sync": "**probe_sync**",
     "probe_sync --from-collectives": "**probe_sync** without measured clocks",
     "hta": "HTA",
     "tracelens": "TraceLens",
-    "nsys_jax": "nsys-jax, alignment",
+    "nsys_jax": "nsys-jax, alignment only",
+    "xprof": "xprof",
     "perfetto": "Perfetto",
     "perfetto_52": "Perfetto v52 (WebAssembly)",
 }
@@ -62,7 +58,10 @@ def of_job(about, notes):
         right, wrong = blames(row)
         edges = f"{row['edges'][0]} of {row['edges'][1]}" if row["edges"] and row["edges"][1] else "–"
         named = "–" if row["job"] is None else ", ".join(map(str, row["job"])) or "none"
-        what = f"{about['about']}; {about['ranks']} ranks" if tool == "as recorded" else ""
+        what = ""
+        if tool == "as recorded":
+            what, right = f"{about['about']}; {about['ranks']} ranks", f"{row['late']} late"
+            named = f"truth: {', '.join(map(str, about['late']['ranks'])) or 'none arranged'}"
         lines.append(f"| {what} | {NAMES[tool]}{marks} | {share(row['within'])} | {edges} | {right} | {wrong} | {named} | {takes(row['parts'])} |")
     return lines
 
