@@ -13,21 +13,22 @@ LATE_NS = 50_000
 
 
 def times(true, shown, hosts):
-    """How many events are shown within 1 µs of the truth at both ends, and how many are shown.
+    """How many events are shown within 1 µs of the truth at both ends, how many are shown, and the median error of their starts, ns.
 
-    A tool may count from an origin of its own: the median error on the reference's host, host 0, is taken out of all errors. The events of that host
-    are not counted, since they are right whatever the tool does.
+    A tool may count from an origin of its own: the median error of starts and ends on the reference's host, host 0, is taken out of all errors. The
+    events of that host are not counted, since they are right whatever the tool does.
     """
     errors = {
         rank: [(start - true[rank][event][0], end - true[rank][event][1]) for event, (start, end) in events.items() if true[rank][event]]
         for rank, events in shown.items()
     }
-    reference = [start for rank, of_rank in errors.items() if hosts[rank] == 0 for start, _ in of_rank]
-    if not reference:
+    reference = [error for rank, of_rank in errors.items() if hosts[rank] == 0 for pair in of_rank for error in pair]
+    others = [pair for rank, of_rank in errors.items() if hosts[rank] != 0 for pair in of_rank]
+    if not reference or not others:
         return None
     origin = statistics.median(reference)
-    others = [pair for rank, of_rank in errors.items() if hosts[rank] != 0 for pair in of_rank]
-    return sum(all(abs(error - origin) <= CLOSE_NS for error in pair) for pair in others), len(others)
+    close = sum(all(abs(error - origin) <= CLOSE_NS for error in pair) for pair in others)
+    return close, len(others), statistics.median(abs(start - origin) for start, _ in others)
 
 
 def edges(operations, shown):

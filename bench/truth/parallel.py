@@ -117,7 +117,7 @@ class Job:
         if number % EVERY == 0:
             self.ranks[LATE_TO_ALL].ready_ns += LATE_TO_ALL_NS
             self.late_steps[number] = LATE_TO_ALL
-        self.together(list(range(RANKS)), 32, elements=1 << 10)
+        self.together(list(range(RANKS)), 32, elements=1 << 25)
         for rank in self.ranks:
             rank.compute(200 * US, "multi_tensor_apply_kernel")
             event, (start, _) = rank.events[places[rank.number]]

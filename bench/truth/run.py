@@ -11,6 +11,7 @@ It decides nothing: judge.py says what is right, and jobs.py what is true.
 """
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 import os
@@ -87,7 +88,7 @@ class Environments:
             return pins[0].replace("==", " ")
         done = subprocess.run(["git", "-C", self.checkouts / CHECKOUTS[name], "rev-parse", "HEAD"], capture_output=True, text=True)
         known = self.checkouts / CHECKOUTS[name] / "COMMIT"
-        return f"{name} {known.read_text().strip() if known.exists() else done.stdout.strip()}"
+        return f"{CHECKOUTS[name]} {(known.read_text() if known.exists() else done.stdout).strip()[:10]}"
 
     def of(self, name):
         """The variables of the processes."""
@@ -141,11 +142,11 @@ def named_by_us(job, instances):
     return named
 
 
-def peer(name, environments, job, written, folder):
+def peer(name, environments, written, folder, job, runs=RUNS):
     """What a tool shows and takes: medians of several runs."""
     folder.mkdir(parents=True, exist_ok=True)
     all_ = []
-    for number in range(RUNS):
+    for number in range(runs):
         out = folder / f"result{number}.json"
         command = ["timeout", str(LIMIT_S), environments.python(name), HERE / "peers.py", name, written, out]
         done = measured(command, folder, environments.of(name))
@@ -279,7 +280,15 @@ def rows_of(program, environments, job, work):
         if name in environments.missing:
             yield name, {"error": environments.missing[name], "parts": []}
         else:
-            yield name, peer(name, environments, job, written, work / job.name / name)
+            yield name, peer(name, environments, written, work / job.name / name, job)
+    # Whether these tools are misled by the clocks alone, and by nothing that this bench does.
+    aligned = [work / job.name / f"ours/aligned{RUNS - 1}" / path.name for path in job.files]
+    if job.kind == "kineto" and job.late_ranks and all(path.exists() for path in aligned):
+        after = dataclasses.replace(job, files=aligned, name=f"{job.name}_aligned")
+        written = after.write(work)
+        for name in ("hta", "tracelens"):
+            if name not in environments.missing:
+                yield f"{name} after align", peer(name, environments, written, work / after.name / name, after, 1)
     if job.kind == "kineto":
         yield "perfetto_52", perfetto_52(job, environments, work / job.name / "perfetto_52")
 
@@ -290,6 +299,7 @@ def main():
     parser.add_argument("--checkouts", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("--out", type=pathlib.Path, default=jobs.ROOT / "target/truth")
     parser.add_argument("--no-hangs", action="store_true")
+    parser.add_argument("--only", help="only this job")
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     wanted = [*READ, *([] if given.no_hangs else ["torch"])]
@@ -297,10 +307,12 @@ def main():
     work = given.out.resolve() / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    results = {"machine": tables.machine(), "versions": {name: environments.version(name) for name in wanted if name not in environments.missing}, "jobs": [], "hangs": []}
+    results = {"versions": {name: environments.version(name) for name in wanted if name not in environments.missing}, "jobs": [], "hangs": []}
     results["versions"]["probe_sync"] = subprocess.run([given.program, "--version"], capture_output=True, text=True).stdout.split("\n")[0]
     results["missing"] = environments.missing
     for job in all_jobs(given.program, work):
+        if given.only not in (None, job.name):
+            continue
         ranks, late = len(job.files), {"ranks": job.late_ranks, "steps": len(job.late_steps)}
         about = {"job": job.name, "about": job.about, "ranks": ranks, "hosts": len(set(job.hosts)), "late": late, "tools": {}}
         for tool, result in rows_of(given.program, environments, job, work):
@@ -309,6 +321,7 @@ def main():
         results["jobs"].append(about)
     if not given.no_hangs and "torch" not in environments.missing:
         results["hangs"] = hangs(given.program, environments, work)
+    results["machine"] = tables.machine()
     if given.record:
         (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     print(tables.all_of(results))

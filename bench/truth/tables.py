@@ -17,12 +17,14 @@ NAMES = {
     "probe_sync --from-collectives": "**probe_sync** without measured clocks",
     "hta": "HTA",
     "tracelens": "TraceLens",
+    "hta after align": "HTA on what `align` wrote",
+    "tracelens after align": "TraceLens on what `align` wrote",
     "nsys_jax": "nsys-jax, alignment only",
     "xprof": "xprof",
     "perfetto": "Perfetto",
     "perfetto_52": "Perfetto v52 (WebAssembly)",
 }
-HEAD = "| job | tool | events within 1 µs | broken edges left | right blame | false blame | job's late rank | time, memory |\n|---|---|---|---|---|---|---|---|"
+HEAD = "| job | tool | events within 1 µs; median error | broken edges left | right blame | false blame | job's late rank | time, memory |\n|---|---|---|---|---|---|---|---|"
 
 
 def machine():
@@ -31,8 +33,17 @@ def machine():
     return f"{os.cpu_count()} cores, {model}, {memory_gib:.0f} GiB, Linux {platform.release()}, load {os.getloadavg()[2]:.1f}"
 
 
-def share(pair):
-    return f"{100 * pair[0] / pair[1]:.1f} % of {pair[1]}" if pair and pair[1] else "–"
+def share(figures):
+    if not figures:
+        return "–"
+    close, all_, median_ns = figures
+    return f"{100 * close / all_:.1f} % of {all_}; {length(median_ns)}"
+
+
+def length(ns):
+    """A time in a unit in which it is readable."""
+    unit, size = next((unit, size) for unit, size in [("ns", 1), ("µs", 1e3), ("ms", 1e6)] if ns < 1000 * size or size == 1e6)
+    return f"{ns / size:.3g} {unit}" if ns < 1e9 else f"{ns / size:.0f} {unit}"
 
 
 def takes(parts):
@@ -68,7 +79,7 @@ def of_job(about, notes):
 
 def note(notes, text):
     """The number of a note; the same text has one number."""
-    text = re.sub(r"(?<![:/\w])/(?:[^\s'/]+/)+|(?<=[0-9a-f])\.\d+(?=\.tmp)", "", " ".join(text.split()))[:300]
+    text = re.sub(r"(?<![:/\w])/(?:[^\s'/]+/)+|(?<=[0-9a-f])\.\d+(?=\.tmp)", "", " ".join(text.split()))[:400]
     if text not in notes:
         notes.append(text)
     return notes.index(text) + 1

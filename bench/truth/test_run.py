@@ -21,28 +21,28 @@ def shown(*shifts):
 
 class Judgement(unittest.TestCase):
     def test_the_truth_scores_everything(self):
-        self.assertEqual(judge.times(TRUE, shown(0, 0), HOSTS), (2, 2))
+        self.assertEqual(judge.times(TRUE, shown(0, 0), HOSTS), (2, 2, 0))
         self.assertEqual(judge.edges(OPERATIONS, shown(0, 0)), (0, 4))
         last = judge.last_ranks(OPERATIONS, TRUE)
         self.assertEqual(last, {"first": (1, 100_000.0), "second": (1, 500.0)})
         self.assertEqual(judge.blame(last, {"first": 1, "second": 1}), (1, 0, 1))
 
     def test_a_shifted_rank_scores_nothing_and_breaks_edges(self):
-        self.assertEqual(judge.times(TRUE, shown(0, 1_001), HOSTS), (0, 2))
-        self.assertEqual(judge.times(TRUE, shown(0, -1_001), HOSTS), (0, 2))
+        self.assertEqual(judge.times(TRUE, shown(0, 1_001), HOSTS), (0, 2, 1_001))
+        self.assertEqual(judge.times(TRUE, shown(0, -1_001), HOSTS), (0, 2, 1_001))
         # Rank 1 seems to begin both after rank 0 has ended them.
         self.assertEqual(judge.edges(OPERATIONS, shown(0, 310_000)), (2, 4))
 
     def test_an_origin_of_its_own_costs_a_tool_nothing(self):
-        self.assertEqual(judge.times(TRUE, shown(7e12, 7e12), HOSTS), (2, 2))
+        self.assertEqual(judge.times(TRUE, shown(7e12, 7e12), HOSTS), (2, 2, 0))
         self.assertEqual(judge.times(TRUE, {1: shown(0, 0)[1]}, HOSTS), None)
 
     def test_both_ends_of_an_event_count_and_missing_events_do_not(self):
         stretched = shown(0, 0)
         stretched[1][0] = (100_000.0, 410_000.0)
-        self.assertEqual(judge.times(TRUE, stretched, HOSTS), (1, 2))
+        self.assertEqual(judge.times(TRUE, stretched, HOSTS), (1, 2, 0))
         del stretched[1][0]
-        self.assertEqual(judge.times(TRUE, stretched, HOSTS), (1, 1))
+        self.assertEqual(judge.times(TRUE, stretched, HOSTS), (1, 1, 0))
         self.assertEqual(judge.edges(OPERATIONS, stretched), (0, 2))
 
     def test_a_wrong_rank_is_false_blame_and_a_tie_is_neither(self):
