@@ -85,7 +85,9 @@ def times(path):
     """Begins and ends of all slices, and times of counters with their values."""
     answer = processed(path, "--list")
     cells, counts = answer["starts"], answer["counts"]
-    slices = sorted((int(cells[at + 1]), int(cells[at + 1]) + max(0, int(cells[at + 2]))) for at in range(0, len(cells), 4))
+    # A slice without an end has the length -1, which arrives without a sign.
+    lengths = [0 if int(length) >= 2**63 else int(length) for length in cells[2::4]]
+    slices = sorted((int(begin), int(begin) + length) for begin, length in zip(cells[1::4], lengths))
     return slices, sorted((int(counts[at]), int(counts[at + 1])) for at in range(0, len(counts), 3))
 
 

@@ -88,9 +88,14 @@ fn an_installed_program_works_as_written() {
 #[test]
 fn the_other_guides_work_as_written() {
     check("docs/guide/record.md", 2);
-    for page in ["c", "hosts", "plan", "python", "rocprof", "rust", "traces"] {
+    for page in ["c", "hosts", "plan", "python", "rocprof", "rust"] {
         check(&format!("docs/guide/{page}.md"), 0);
     }
+}
+
+#[test]
+fn perfetto_traces_are_read_as_written() {
+    check("docs/guide/traces.md", 1);
 }
 
 #[test]
