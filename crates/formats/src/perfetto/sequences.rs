@@ -27,6 +27,8 @@ pub(super) struct Sequences {
 pub(super) struct Sequence {
     pub(super) number: u32,
     texts: HashMap<(Texts, u64), String, FixedState>,
+    /// What its texts and descriptors take; those that were replaced count, too.
+    bytes: usize,
     /// The counters of GPUs by the number of their descriptor: the GPU, and the descriptor.
     counters: HashMap<u64, (i64, Vec<u8>), FixedState>,
     pub(super) track: Option<u64>,
@@ -64,7 +66,7 @@ impl Sequences {
         }
         let sequence = self.by_number.entry(packet.sequence).or_default();
         if packet.cleared {
-            self.bytes -= sequence.bytes();
+            self.bytes -= sequence.bytes;
             *sequence = Sequence { thread: sequence.thread, ..Sequence::default() };
         }
         sequence.number = packet.sequence;
@@ -75,9 +77,11 @@ impl Sequences {
             sequence.defaults(message)?;
         }
         if let Some(message) = packet.interned.filter(|_| self.keeps_texts) {
-            self.bytes += sequence.intern(message)?;
+            let added = sequence.intern(message)?;
+            sequence.bytes += added;
+            self.bytes += added;
             if self.bytes > TEXTS_BYTES_MAX {
-                return Err(Fault::new("the trace has more than 1 GB of names"));
+                return Err(Fault::new("the trace has more than 256 MB of names at a time"));
             }
         }
         Ok(sequence)
@@ -93,11 +97,6 @@ impl Sequence {
     /// The GPU and the descriptor of counters that has this number.
     pub(super) fn counters(&self, number: u64) -> Option<(i64, &[u8])> {
         self.counters.get(&number).map(|(gpu, message)| (*gpu, message.as_slice()))
-    }
-
-    fn bytes(&self) -> usize {
-        let texts = self.texts.values().map(|text| text.len() + ENTRY_BYTES).sum::<usize>();
-        texts + self.counters.values().map(|(_, message)| message.len() + ENTRY_BYTES).sum::<usize>()
     }
 
     /// Adds texts; the bytes that they take.
@@ -121,9 +120,9 @@ impl Sequence {
                     _ => {}
                 }
             }
-            let before = self.texts.insert((table, number), lossy(text).into_owned());
+            let text = lossy(text).into_owned();
             added += text.len() + ENTRY_BYTES;
-            added = added.saturating_sub(before.map_or(0, |before| before.len() + ENTRY_BYTES));
+            self.texts.insert((table, number), text);
         }
         Ok(added)
     }
@@ -140,8 +139,8 @@ impl Sequence {
             }
         }
         let added = descriptor.len() + ENTRY_BYTES;
-        let before = self.counters.insert(number, (gpu, descriptor));
-        Ok(added.saturating_sub(before.map_or(0, |(_, before)| before.len() + ENTRY_BYTES)))
+        self.counters.insert(number, (gpu, descriptor));
+        Ok(added)
     }
 
     /// Replaces all defaults.
@@ -218,6 +217,6 @@ fn thread(message: &[u8]) -> Result<(i64, i64), Fault> {
 
 /// Sequences of one trace: each thread of a program has one.
 const SEQUENCES_MAX: usize = 1 << 20;
-const TEXTS_BYTES_MAX: usize = 1 << 30;
+const TEXTS_BYTES_MAX: usize = 1 << 28;
 /// What an entry takes in addition to its text, about.
 const ENTRY_BYTES: usize = 64;
