@@ -116,7 +116,7 @@ impl Kernels {
         let (first, last) = bounds(&database.catalog.session, reach);
         let sql = format!(
             "SELECT {start}, {end}, {}, {}, {}, {} FROM {} t NOT INDEXED WHERE {} IN \
-             (SELECT id FROM {} WHERE value GLOB 'nccl*Kernel*')",
+             (SELECT id FROM {} NOT INDEXED WHERE value GLOB 'nccl*Kernel*')",
             column("globalPid"),
             column("deviceId"),
             column("correlationId"),

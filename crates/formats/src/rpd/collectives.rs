@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::catalog::OP;
+use super::catalog::{OP, STRING};
 use super::reading::{Database, bounds};
 use super::rows::launch;
 use crate::model::parts::CollectiveParts;
@@ -66,7 +66,7 @@ fn kernels(database: &Database<'_>, facts: &mut TraceFacts, parts: &mut Collecti
         ["start", "end", "gpuId", "description_id"].map(|column| table.column("t", column));
     let names = NAMES.map(|name| format!("string GLOB '{name}'")).join(" OR ");
     let sql = format!(
-        "SELECT {start}, {end}, {device}, {}, {launched} FROM {} t NOT INDEXED {joins} WHERE {name} IN (SELECT id FROM rocpd_string WHERE {names})",
+        "SELECT {start}, {end}, {device}, {}, {launched} FROM {} t NOT INDEXED {joins} WHERE {name} IN (SELECT id FROM {STRING} NOT INDEXED WHERE {names})",
         database.text(table, "description_id"),
         quoted(&table.name),
     );

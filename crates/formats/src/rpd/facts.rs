@@ -100,7 +100,7 @@ fn calls(
     let names = Names::read(database.source(), database.arguments(), "string", options.markers.as_ref())?;
     facts.notes.extend(names.note());
     let [start, end, name, text] = ["start", "end", "apiName_id", "args_id"].map(|name| table.column("t", name));
-    let marker = format!("(SELECT id FROM {STRING} WHERE string = '{MARKER}')");
+    let marker = format!("(SELECT id FROM {STRING} NOT INDEXED WHERE string = '{MARKER}')");
     let sql = format!(
         "SELECT {start}, {end}, CASE WHEN {name} IN {marker} THEN {text} END FROM {} t NOT INDEXED",
         quoted(&table.name)

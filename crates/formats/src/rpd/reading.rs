@@ -1,4 +1,5 @@
-//! A trace that is being read: its tables, and the times and texts in them.
+//! A trace that is being read: its tables, and the times and texts in them. Tables are read without
+//! the file's indexes, because a damaged index would hide rows.
 
 use super::catalog::{ARGUMENT, Catalog, STRING};
 use crate::Error;
@@ -16,7 +17,7 @@ impl<'a> Database<'a> {
         let texts = if column == "args_id" { self.arguments() } else { self.catalog.table(STRING) };
         match texts {
             Some(texts) if table.has(column) => {
-                format!("(SELECT string FROM {} WHERE id = t.{})", quoted(&texts.name), quoted(column))
+                format!("(SELECT string FROM {} NOT INDEXED WHERE id = t.{})", quoted(&texts.name), quoted(column))
             }
             _ => "NULL".to_owned(),
         }

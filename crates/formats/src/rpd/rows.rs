@@ -70,7 +70,7 @@ impl<'a> Events<'a> {
                 let links = database.catalog.table(API_OPS).filter(|_| table.name == API);
                 let starts = links.map_or_else(null, |links| {
                     let api = links.column("o", "api_id");
-                    format!("CASE WHEN {id} IN (SELECT {api} FROM {} o) THEN {id} END", quoted(&links.name))
+                    format!("CASE WHEN {id} IN (SELECT {api} FROM {} o NOT INDEXED) THEN {id} END", quoted(&links.name))
                 });
                 events.shown.push(("args", format!("CASE WHEN {name} <> '{MARKER}' THEN nullif({args}, '') END")));
                 events.shown.push(("category", format!("nullif({}, '')", text("category_id"))));
@@ -88,13 +88,14 @@ impl<'a> Events<'a> {
     /// Joins what is stated about some calls, one row each.
     fn join(&mut self, database: &Database<'a>, name: &str, alias: &str, columns: &[&'static str]) {
         let Some(table) = database.catalog.table(name).filter(|table| table.has("api_ptr_id")) else { return };
-        // Not for a table in which a call may have many rows.
-        if !table.sql.to_ascii_lowercase().contains("primary key") {
-            return;
-        }
-        self.joins.push_str(&format!(" LEFT JOIN {} {alias} ON {alias}.api_ptr_id = t.id", quoted(&table.name)));
-        let known = columns.iter().filter(|column| table.has(column));
-        self.shown.extend(known.map(|column| (*column, format!("nullif({}, '')", table.column(alias, column)))));
+        let known: Vec<&'static str> = columns.iter().copied().filter(|column| table.has(column)).collect();
+        let values: String = known.iter().map(|column| format!(", o.{}", quoted(column))).collect();
+        self.joins.push_str(&format!(
+            " LEFT JOIN (SELECT o.api_ptr_id AS api_ptr_id{values} FROM {} o NOT INDEXED GROUP BY 1) {alias} \
+             ON {alias}.api_ptr_id = t.id",
+            quoted(&table.name)
+        ));
+        self.shown.extend(known.into_iter().map(|column| (column, format!("nullif({alias}.{}, '')", quoted(column)))));
     }
 
     /// Returns the statement that reads the events.
@@ -112,7 +113,7 @@ pub(super) fn launch(database: &Database<'_>, join: &str) -> String {
         return String::new();
     };
     format!(
-        "{join} (SELECT o.op_id AS op_id, min(o.api_id) AS api_id FROM {} o GROUP BY o.op_id) l ON l.op_id = t.id \
+        "{join} (SELECT o.op_id AS op_id, min(o.api_id) AS api_id FROM {} o NOT INDEXED GROUP BY o.op_id) l ON l.op_id = t.id \
          {join} {} a ON a.id = l.api_id",
         quoted(&links.name),
         quoted(&api.name)

@@ -57,6 +57,17 @@ fn cells_that_hold_no_time_are_refused() {
 }
 
 #[test]
+fn a_damaged_index_hides_no_rows() {
+    // An index of few rows in the place of the one of all.
+    let statements = "CREATE INDEX few ON rocpd_string (string) WHERE string = ''; PRAGMA writable_schema = ON;
+        UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'few') WHERE name = 'by_string';
+        DELETE FROM sqlite_master WHERE name = 'few';";
+    let (_folder, path) = changed(&made(0), statements);
+    let (found, usual) = (facts(&path).expect("facts"), facts(&made(0)).expect("facts"));
+    assert_eq!((found.collectives.len(), found.identity.rank), (usual.collectives.len(), usual.identity.rank));
+}
+
+#[test]
 fn calls_and_devices_on_two_clocks_are_refused() {
     let ahead = "UPDATE rocpd_op SET start = start + 7000000000000, end = end + 7000000000000";
     let (_folder, path) = changed(&made(0), ahead);
