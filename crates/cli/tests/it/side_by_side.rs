@@ -201,7 +201,7 @@ fn what_a_manifest_cannot_say_is_refused_and_leaves_nothing() {
     refused(&traces, &["--assume-order"], &clocks[..1], "job.tar", "nothing relates them to the system clock");
     refused(&traces, &[], &clocks, "job.tar", "--nodes");
     refused(&traces, &["--assume-order", "--annotate"], &clocks, "job.tar", "--annotate only applies to a merge into");
-    refused(&traces, &["--assume-order"], &clocks, "job.pftrace", "an --output that ends in .tar");
+    refused(&traces, &["--assume-order"], &clocks, "job.db", "the name must end in .pftrace");
     let databases = set.databases();
     refused(&databases, &["--assume-order"], &clocks, "job.tar", "only accepts Perfetto traces");
     let write = |flags: &[&str], name: &str| {
