@@ -113,6 +113,8 @@ impl<'a> Reader<'a> {
     }
 
     fn event(&mut self, packet: &Packet<'_>) -> Result<(), Fault> {
+        // Of every event, so that damage is found whether or not its time is known.
+        let marker = packet.event.map(|event| self.marker(packet.sequence, event)).transpose()?.flatten();
         if packet.time.is_none() {
             self.untimed += u64::from(packet.event.is_some());
             return Ok(());
@@ -134,10 +136,6 @@ impl<'a> Reader<'a> {
         let Some(time_ns) = time_ns else {
             self.unplaced += 1;
             return Ok(());
-        };
-        let marker = match packet.event {
-            Some(event) => self.marker(packet.sequence, event)?,
-            None => None,
         };
         if let Some(marker) = marker {
             self.stamps.add(marker, Picoseconds::from(time_ns) * PS_PER_NS, PS_PER_NS);
