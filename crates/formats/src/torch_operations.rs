@@ -129,21 +129,27 @@ impl<'a> Params<'a> {
     /// Takes in an argument; `value` returns its value as text, without quotes.
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], value: impl FnOnce() -> Cow<'a, str>) {
+        let whole = match key {
+            b"Input Dims" => Some(&mut self.dims),
+            b"Input type" => Some(&mut self.types),
+            b"Concrete Inputs" => Some(&mut self.concrete),
+            b"External id" | b"external id" => Some(&mut self.external),
+            _ => None,
+        };
+        if let Some(whole) = whole {
+            *whole = value();
+            return;
+        }
         let place = match key {
-            b"Input Dims" => &mut self.dims,
-            b"Input type" => &mut self.types,
-            b"Concrete Inputs" => &mut self.concrete,
-            b"External id" | b"external id" => &mut self.external,
-            b"Process Group ID" if self.stated.group.is_empty() => &mut self.stated.group,
-            _ => match std::str::from_utf8(key).ok().and_then(|key| self.stated.place(key)) {
-                Some(place) => place,
-                None => return,
-            },
+            b"Process Group ID" if self.stated.group.is_empty() => Some(&mut self.stated.group),
+            _ => std::str::from_utf8(key).ok().and_then(|key| self.stated.place(key)),
         };
-        *place = match value() {
-            long if long.len() > TEXT_MAX => Cow::Owned(long.chars().take(TEXT_MAX).collect()),
-            text => text,
-        };
+        if let Some(place) = place {
+            *place = match value() {
+                long if long.len() > TEXT_MAX => Cow::Owned(long.chars().take(TEXT_MAX).collect()),
+                text => text,
+            };
+        }
     }
 }
 
@@ -193,6 +199,13 @@ impl Collector {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Takes the kernels of another collector in place of its own, which has none: what the host did
+    /// stays.
+    pub(crate) fn take_kernels(&mut self, other: Collector) {
+        let Collector { found, kernels, issued, groups, .. } = other;
+        (self.found, self.kernels, self.issued, self.groups) = (found, kernels, issued, groups);
     }
 
     /// Returns all collectives on absolute times, and the groups that their events named.

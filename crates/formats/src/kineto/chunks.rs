@@ -80,8 +80,21 @@ struct Reader<'a> {
     /// A time that was written before.
     before_ns: i64,
     /// Spans that have begun, by track, and the bytes of their events.
-    open: HashMap<TrackId, Vec<OpenSpan>, FixedState>,
+    open: HashMap<TrackId, Open, FixedState>,
     open_bytes: usize,
+    /// Begins and ends on tracks where these are not in the order of their times, or where some were
+    /// not kept: what they belong to is not known.
+    unpaired: u64,
+    /// Ends with arguments, which are not shown.
+    ends_with_args: u64,
+}
+
+/// The spans that have begun on a track.
+#[derive(Default)]
+struct Open {
+    spans: Vec<OpenSpan>,
+    last_ns: Option<i64>,
+    is_paired: bool,
 }
 
 /// The event that begins a span, and its time on the new clock, ns.
@@ -102,6 +115,8 @@ impl<'a> Reader<'a> {
             before_ns: base_ns,
             open: HashMap::default(),
             open_bytes: 0,
+            unpaired: 0,
+            ends_with_args: 0,
         }
     }
 
@@ -137,7 +152,7 @@ impl<'a> Reader<'a> {
                 self.begin(event, track, at);
                 return Ok(());
             }
-            b'E' => return self.end(track, at),
+            b'E' => return self.end(event, track, at),
             _ => {}
         }
         self.stats.events += 1;
@@ -176,7 +191,11 @@ impl<'a> Reader<'a> {
         if spans.args.of(bytes).first() != Some(&b'{') {
             return Ok(());
         }
-        let (pid, name) = (words::number(spans.pid.of(bytes)), text(spans.name.of(bytes)));
+        let (pid, mut name) = (words::number(spans.pid.of(bytes)), text(spans.name.of(bytes)));
+        // Its number tells a counter from others of its name.
+        if !spans.id.of(bytes).is_empty() {
+            name = format!("{name} {}", lossy(words::number(spans.id.of(bytes)))).into();
+        }
         let Self { chunk: Chunk { counters, .. }, rows, .. } = self;
         let walked = scan::object_with(&bytes[..spans.args.end()], spans.args.start(), &event.ends, |key, value| {
             let number =
@@ -195,36 +214,70 @@ impl<'a> Reader<'a> {
 
     /// Keeps the beginning of a span until its end.
     fn begin(&mut self, event: &Event<'_>, track: TrackId, at: i64) {
-        if self.open_bytes + event.bytes.len() > OPEN_BYTES_MAX {
-            *self.stats.other_phases.entry('B').or_default() += 1;
-            return;
+        let bytes = event.bytes.len() + size_of::<OpenSpan>();
+        if self.open_bytes + bytes > OPEN_BYTES_MAX {
+            self.lose(track);
         }
-        self.open_bytes += event.bytes.len();
-        let span = OpenSpan { bytes: event.bytes.into(), spans: event.spans.clone(), at };
-        self.open.entry(track).or_default().push(span);
+        if let Some(open) = self.in_order(track, at) {
+            open.push(OpenSpan { bytes: event.bytes.into(), spans: event.spans.clone(), at });
+            self.open_bytes += bytes;
+        }
     }
 
     /// Ends the span that began last on a track.
-    fn end(&mut self, track: TrackId, at: i64) -> Result<(), EventFault> {
-        let Some(span) = self.open.get_mut(&track).and_then(Vec::pop) else {
+    fn end(&mut self, event: &Event<'_>, track: TrackId, at: i64) -> Result<(), EventFault> {
+        let Some(open) = self.in_order(track, at) else { return Ok(()) };
+        let Some(span) = open.pop() else {
             *self.stats.other_phases.entry('E').or_default() += 1;
             return Ok(());
         };
-        self.open_bytes -= span.bytes.len();
-        if at < span.at {
-            self.stats.left_out += 1;
-            return Ok(());
-        }
+        self.open_bytes -= span.bytes.len() + size_of::<OpenSpan>();
+        self.ends_with_args += u64::from(event.spans.args.of(event.bytes).len() > 2);
         self.stats.events += 1;
         // A fault would be in the event that began it.
         self.slice((&span.bytes, &span.spans, &ByteScan), track, (span.at, at)).map_err(|(_, problem)| (0, problem))
     }
 
-    /// Counts spans that never ended.
+    /// The open spans of a track on which begins and ends are in order so far; counts the event
+    /// otherwise.
+    fn in_order(&mut self, track: TrackId, at: i64) -> Option<&mut Vec<OpenSpan>> {
+        let open = self.open.entry(track).or_insert_with(|| Open { is_paired: true, ..Open::default() });
+        if open.last_ns.is_some_and(|last_ns| at < last_ns) {
+            self.lose(track);
+        }
+        let open = self.open.get_mut(&track)?;
+        if !open.is_paired {
+            self.unpaired += 1;
+            return None;
+        }
+        open.last_ns = Some(at);
+        Some(&mut open.spans)
+    }
+
+    /// Stops pairing the begins and ends of a track.
+    fn lose(&mut self, track: TrackId) {
+        let open = self.open.entry(track).or_default();
+        open.is_paired = false;
+        let lost = std::mem::take(&mut open.spans);
+        self.unpaired += lost.len() as u64;
+        self.open_bytes -= lost.iter().map(|span| span.bytes.len() + size_of::<OpenSpan>()).sum::<usize>();
+    }
+
+    /// Counts spans that never ended, and those that could not be paired.
     fn leave_open(&mut self) {
-        let open: usize = self.open.values().map(Vec::len).sum();
+        let open: usize = self.open.values().map(|open| open.spans.len()).sum();
         if open > 0 {
             *self.stats.other_phases.entry('B').or_default() += open as u64;
+        }
+        if self.unpaired > 0 {
+            self.stats.notes.push(format!(
+                "{} begins and ends of spans are on tracks where they are not in the order of their times, and are not shown",
+                self.unpaired
+            ));
+        }
+        if self.ends_with_args > 0 {
+            let count = self.ends_with_args;
+            self.stats.notes.push(format!("{count} arguments are stated where spans end and are not shown"));
         }
     }
 

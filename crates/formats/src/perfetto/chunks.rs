@@ -27,7 +27,7 @@ pub(super) fn read_chunks(
     map: &mut MapFunction<'_>,
     sink: &mut ChunkSink<'_>,
 ) -> Result<ChunkStats, Error> {
-    let found = Slices::read(path)?;
+    let found = Slices::read(path, options.reach)?;
     let mut out = Out::new(options, map, found.tracks, found.flows);
     let mut reader = Reader { ends: found.ends.into_iter(), last_ns: found.last_ns, endless: 0, of_kernel: 0 };
     let mut failed = None;
@@ -46,6 +46,7 @@ pub(super) fn read_chunks(
         return Err(error);
     }
     let lost = walked?;
+    out.end_samples().map_err(|fault| Error::malformed(path, 0, fault.problem))?;
     let flows_left_out = out.flows.left_out;
     sink(&out.chunk)?;
     let mut stats = out.stats;

@@ -104,8 +104,10 @@ impl OnWanted {
 /// What a rewriter states about a clock of a sequence.
 #[derive(Copy, Clone, Debug)]
 struct Written {
-    /// Decided at its first snapshot, because a clock keeps its unit; with whether its readings move.
-    unit_ns: Option<(u64, bool)>,
+    unit_ns: u64,
+    /// Decided at its first snapshot, because a clock keeps its unit: whether that is 1 ns whatever the
+    /// trace states, and whether its readings move.
+    decided: Option<(bool, bool)>,
     /// The shared clock minus this one, ns.
     behind_ns: i128,
     last_ns: i128,
@@ -242,7 +244,7 @@ impl Clocks {
         let own = own.expect("a packet is restated before the next one is read");
         let new_ns = shared_ns.map_or(own_ns, |shared_ns| shared_ns.saturating_sub(own.written.behind_ns));
         let from_ns = if own.reading.is_incremental { own.written.last_ns } else { 0 };
-        let unit_ns = i128::from(own.written.unit_ns.map_or(own.reading.unit_ns, |(unit_ns, _)| unit_ns));
+        let unit_ns = i128::from(own.written.unit_ns);
         let units = new_ns.saturating_sub(from_ns).saturating_add(unit_ns / 2).div_euclid(unit_ns);
         let stated_ns = from_ns.saturating_add(units.saturating_mul(unit_ns));
         own.written.last_ns = stated_ns;
@@ -293,11 +295,13 @@ impl Clocks {
             let own_ns = reading.ns();
             // Times between the units of a coarse clock need finer ones. A clock that begins at 0
             // cannot move back.
-            let finer = if moved_ns == 0 && !self.writes_ns { reading.unit_ns } else { 1 };
-            let (unit_ns, moves) = own.written.unit_ns.unwrap_or((finer, own_ns.saturating_add(moved_ns) >= 0));
+            let finer = moved_ns != 0 || self.writes_ns;
+            let decided = own.written.decided.unwrap_or((finer, own_ns.saturating_add(moved_ns) >= 0));
+            let (finer, moves) = decided;
+            let unit_ns = if finer { 1 } else { reading.unit_ns };
             let own_ns = if moves { own_ns.saturating_add(moved_ns) } else { own_ns };
             let behind_ns = shared_ns.saturating_sub(own_ns);
-            own.written = Written { unit_ns: Some((unit_ns, moves)), behind_ns, last_ns: own_ns };
+            own.written = Written { unit_ns, decided: Some(decided), behind_ns, last_ns: own_ns };
             let own_ns = unsigned(own_ns, reading.clock)?;
             self.has_rounded |= own_ns % unit_ns != 0;
             written[place] = (own_ns / unit_ns, unit_ns);
@@ -356,8 +360,8 @@ impl Clocks {
         for reading in snapshot.readings.iter().filter(|reading| is_own(reading.clock)) {
             let last_ns = reading.ns();
             let behind_ns = shared.1.saturating_sub(last_ns);
-            let unit_ns = own.get(&reading.clock).and_then(|before| before.written.unit_ns);
-            let written = Written { unit_ns, behind_ns, last_ns };
+            let decided = own.get(&reading.clock).and_then(|before| before.written.decided);
+            let written = Written { unit_ns: reading.unit_ns, decided, behind_ns, last_ns };
             own.insert(reading.clock, OwnClock { reading: *reading, shared, last_ns, written });
         }
         Ok(())

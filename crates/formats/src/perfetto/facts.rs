@@ -9,8 +9,9 @@
 //! some.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
-use memchr::memmem::Finder;
+use regex::bytes::Regex;
 
 use super::clocks::{self, Clocks};
 use super::kernel::Kernel;
@@ -57,7 +58,6 @@ struct Reader<'a> {
     kernel: Kernel,
     /// A packet contains a word of PyTorch's operations and steps.
     may_state_operations: bool,
-    words: [Finder<'static>; 5],
 }
 
 impl<'a> Reader<'a> {
@@ -74,15 +74,13 @@ impl<'a> Reader<'a> {
             lost: 0,
             kernel: Kernel::default(),
             may_state_operations: false,
-            words: WORDS.map(Finder::new),
         }
     }
 
     /// Takes in a packet; places in a fault are those of the packet.
     fn packet(&mut self, packet: &Packet<'_>) -> Result<(), Fault> {
         let texts = [packet.interned, packet.event, packet.gpu_stage].into_iter().flatten();
-        self.may_state_operations = self.may_state_operations
-            || texts.into_iter().any(|text| self.words.iter().any(|word| word.find(text).is_some()));
+        self.may_state_operations = self.may_state_operations || texts.into_iter().any(|text| WORDS.is_match(text));
         self.clocks.tell(packet).map_err(Fault::new)?;
         if let Some(message) = packet.attributes {
             self.attributes(message)?;
@@ -253,7 +251,8 @@ fn include(spread: &mut Spread, span: &mut Option<(i64, i64)>, time_ns: i64) {
     *span = Some((first.min(time_ns), last.max(time_ns)));
 }
 
-/// Words that operations and steps of PyTorch have.
-const WORDS: [&str; 5] = ["Collective name", "nccl", "rccl", "gloo:", "ProfilerStep#"];
+/// Words that operations and steps have.
+static WORDS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("Collective name|[nr]ccl|gloo:|[Ss]tep|STEP|[Ii]ter|ITER").expect("a sound pattern"));
 const UNPLACED: &str = "the times of the trace cannot be converted: its events are on clocks that no ClockSnapshot relates to \
     BOOTTIME; record it with snapshots of all clocks";

@@ -85,6 +85,8 @@ pub const GPU_COUNTER_INTEGER: u32 = 2;
 pub const GPU_COUNTER_FLOAT: u32 = 3;
 pub const GPU_COUNTER_SPEC: u32 = 1;
 pub const GPU_COUNTER_NAME: u32 = 2;
+pub const GPU_COUNTER_DIRECTION: u32 = 11;
+pub const GPU_COUNTER_FORWARD: u64 = 2;
 
 // TraceAttributes, TraceAttributes.Attribute
 pub const ATTRIBUTES_ENTRY: u32 = 1;

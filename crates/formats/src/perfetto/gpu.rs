@@ -1,10 +1,12 @@
 //! What GPUs did, and their counters, as `gpu_render_stage_event.proto` and `gpu_counter_event.proto`
 //! state them.
 
+use std::rc::Rc;
+
 use super::fields as field;
 use super::out::Out;
 use super::packet::{bytes, inside};
-use super::sequences::{Sequence, Texts};
+use super::sequences::{GpuCounters, Sequence, Texts};
 use super::tracks::Place;
 use crate::chunk::{ArgRange, FlowEnd, StringId, Value as Argument, lossy};
 use crate::protobuf::{Fault, Fields, Value};
@@ -66,20 +68,23 @@ pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut O
     Ok(())
 }
 
-/// Adds values of a GPU's counters, which a descriptor names.
+/// Adds values of a GPU's counters, which a descriptor names. A value holds from the sample before to its
+/// own, unless the descriptor says that it holds from then on.
 ///
 /// # Errors
 /// The message cannot be read, or a time does not fit.
 pub(super) fn counters(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut Out<'_, '_>) -> Result<(), Fault> {
-    let (mut gpu, mut descriptor, mut values) = (None, Vec::new(), Vec::new());
+    let (mut gpu, mut described, mut values) = (None, None, Vec::new());
     for found in Fields::of(message) {
         let found = found?;
         match (found.number, found.value) {
             (field::GPU_COUNTERS_GPU, Value::Number(id)) => gpu = Some(id as i64),
-            (field::GPU_COUNTERS_DESCRIPTOR, Value::Bytes(stated)) => descriptor = stated.to_vec(),
+            (field::GPU_COUNTERS_DESCRIPTOR, Value::Bytes(stated)) => {
+                described = Some(Rc::new(GpuCounters::parse(stated)?));
+            }
             (field::GPU_COUNTERS_DESCRIPTOR_ID, Value::Number(iid)) => {
-                if let Some((id, stated)) = sequence.counters(iid) {
-                    (gpu, descriptor) = (gpu.or(Some(id)), stated.to_vec());
+                if let Some((id, counters)) = sequence.counters(iid) {
+                    (gpu, described) = (gpu.or(Some(id)), Some(counters));
                 }
             }
             (field::GPU_COUNTERS_VALUE, _) => values.push(found),
@@ -88,11 +93,14 @@ pub(super) fn counters(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mu
     }
     let gpu = gpu.unwrap_or_default();
     // A driver states it once, in an earlier packet.
-    if descriptor.is_empty() {
-        descriptor = out.counters.get(&gpu).cloned().unwrap_or_default();
-    } else if out.counters.len() < GPUS_MAX {
-        out.counters.insert(gpu, descriptor.clone());
-    }
+    let described = match described {
+        Some(described) if out.counters.len() < GPUS_MAX => {
+            out.counters.insert(gpu, Rc::clone(&described));
+            described
+        }
+        Some(described) => described,
+        None => out.counters.get(&gpu).cloned().unwrap_or_default(),
+    };
     for value in &values {
         let (mut counter, mut number) = (0, None);
         for found in inside(value) {
@@ -101,41 +109,21 @@ pub(super) fn counters(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mu
                 (field::GPU_COUNTER_ID, Value::Number(id)) => counter = id,
                 (field::GPU_COUNTER_INTEGER, Value::Number(value)) => number = Some(value as i64 as f64),
                 (field::GPU_COUNTER_FLOAT, Value::Fixed(value)) => {
-                    number = value.try_into().ok().map(f64::from_le_bytes)
+                    number = value.try_into().ok().map(f64::from_le_bytes);
                 }
                 _ => {}
             }
         }
-        if let Some(number) = number {
-            let name = name_of(&descriptor, counter)?.unwrap_or_else(|| format!("counter {counter}"));
-            out.value(sequence.number, Place::GpuCounter(gpu, name), at_ns, number)?;
+        let Some(number) = number else { continue };
+        let (name, is_forward) = described.counter(counter);
+        let place = Place::GpuCounter(gpu, name);
+        let since_ns = if is_forward { Some(at_ns) } else { out.samples.insert(place.clone(), at_ns) };
+        if let Some(since_ns) = since_ns {
+            out.value(sequence.number, place, since_ns, number)?;
         }
     }
     Ok(())
 }
 
-/// The name of a counter in a GpuCounterDescriptor.
-fn name_of(descriptor: &[u8], counter: u64) -> Result<Option<String>, Fault> {
-    for spec in Fields::of(descriptor) {
-        let spec = spec?;
-        if spec.number != field::GPU_COUNTER_SPEC {
-            continue;
-        }
-        let (mut id, mut name) = (0, None);
-        for found in inside(&spec) {
-            let found = found?;
-            match (found.number, found.value) {
-                (field::GPU_COUNTER_ID, Value::Number(number)) => id = number,
-                (field::GPU_COUNTER_NAME, Value::Bytes(text)) => name = Some(lossy(text).into_owned()),
-                _ => {}
-            }
-        }
-        if id == counter {
-            return Ok(name);
-        }
-    }
-    Ok(None)
-}
-
-/// GPUs whose descriptors are remembered.
+/// GPUs whose counters are remembered.
 const GPUS_MAX: usize = 1024;

@@ -47,7 +47,7 @@ impl TraceFormat for Perfetto {
     }
 
     fn profiler_endings(&self) -> &'static [&'static str] {
-        &[".pftrace", ".pftrace.gz", ".perfetto-trace"]
+        &[".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"]
     }
 
     fn output_ending(&self) -> &'static str {

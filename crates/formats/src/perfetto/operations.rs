@@ -41,12 +41,10 @@ pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) ->
         let identity = &mut facts.identity;
         (identity.rank, identity.world_size, identity.launcher) = (Some(rank), ranks, Some(Launcher::Torchrun));
     }
-    let collector = if of_events.kernels == 0 && of_stages.kernels > 0 {
-        of_stages.steps = of_events.steps;
-        of_stages
-    } else {
-        of_events
-    };
+    if of_events.kernels == 0 && of_stages.kernels > 0 {
+        of_events.take_kernels(of_stages);
+    }
+    let collector = of_events;
     if collector.kernels == 0 && collector.enqueued > 0 {
         facts.notes.push(format!("{} {ONLY_ENQUEUED}", collector.enqueued));
     }
@@ -126,14 +124,15 @@ impl Candidate for Slice<'_> {
 
     fn category(&self) -> &[u8] {
         let stated = self.chunk.strings.text(self.chunk.slices.category[self.row]).as_bytes();
-        let holds = |part: &str| memchr::memmem::find(self.name(), part.as_bytes()).is_some();
+        let holds = |part: &[u8]| memchr::memmem::find(self.name(), part).is_some();
         match self.name() {
             _ if !stated.is_empty() => stated,
             b"record_param_comms" => b"cpu_op",
             name if name.starts_with(b"c10d::") => b"cpu_op",
             name if name.starts_with(b"nccl:") => b"gpu_user_annotation",
             name if name.starts_with(b"gloo:") => b"user_annotation",
-            _ if holds("nccl") || holds("rccl") => b"kernel",
+            // Python's frames and calls of the library are no kernels.
+            _ if (holds(b"nccl") || holds(b"rccl")) && (holds(b"Kernel") || self.names_operation()) => b"kernel",
             _ => b"user_annotation",
         }
     }

@@ -1,11 +1,12 @@
 //! The destination of a trace's events: chunks of columns on the new clock.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::arguments;
 use super::event::Event;
 use super::flows::Flows;
-use super::sequences::{Sequence, Texts};
+use super::sequences::{GpuCounters, Sequence, Texts};
 use super::tracks::{Place, Tracks};
 use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, Track, TrackId};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
@@ -23,14 +24,27 @@ pub(super) struct Out<'a, 'b> {
     sums: HashMap<u32, HashMap<Place, f64>>,
     pub(super) stats: ChunkStats,
     pub(super) flows: Flows,
-    /// By GPU: the descriptor of its counters that a packet contained.
-    pub(super) counters: HashMap<i64, Vec<u8>>,
+    /// By GPU: its counters, as a packet stated them.
+    pub(super) counters: HashMap<i64, Rc<GpuCounters>>,
+    /// By counter of a GPU: its last sample, ns.
+    pub(super) samples: HashMap<Place, i64>,
 }
 
 impl<'a, 'b> Out<'a, 'b> {
     pub(super) fn new(options: &'a ChunkOptions, map: &'a mut MapFunction<'b>, tracks: Tracks, flows: Flows) -> Self {
         let (chunk, stats, sums) = (Chunk::default(), ChunkStats::default(), HashMap::new());
-        Self { options, map, chunk, tracks, declared: 0, sums, stats, flows, counters: HashMap::new() }
+        Self {
+            options,
+            map,
+            chunk,
+            tracks,
+            declared: 0,
+            sums,
+            stats,
+            flows,
+            counters: HashMap::new(),
+            samples: HashMap::new(),
+        }
     }
 
     /// Adds the slice of an event.
@@ -89,6 +103,13 @@ impl<'a, 'b> Out<'a, 'b> {
         Ok(())
     }
 
+    /// Ends the last value of each counter of a GPU, which holds until the last sample.
+    pub(super) fn end_samples(&mut self) -> Result<(), Fault> {
+        let mut samples: Vec<(Place, i64)> = self.samples.drain().collect();
+        samples.sort_by_key(|(place, at_ns)| (*at_ns, format!("{place:?}")));
+        samples.into_iter().try_for_each(|(place, at_ns)| self.value(0, place, at_ns, 0.0))
+    }
+
     /// Begins the sums of a sequence's incremental counters.
     pub(super) fn clear(&mut self, sequence: u32) {
         self.sums.remove(&sequence);
@@ -120,15 +141,12 @@ impl<'a, 'b> Out<'a, 'b> {
 
     /// Start and end on the new clock; `None` if they cannot be believed.
     pub(super) fn span(&mut self, (start_ns, end_ns): (i64, i64)) -> Result<Option<(i64, i64)>, Fault> {
-        let is_away = |ns: i64| {
-            let ps = Picoseconds::from(ns) * PS_PER_NS;
-            self.options.reach.is_some_and(|reach| !(reach.first_ps..=reach.last_ps).contains(&ps))
-        };
-        if is_away(start_ns) || is_away(end_ns) {
+        let ps = |ns: i64| Picoseconds::from(ns) * PS_PER_NS;
+        if self.options.reach.is_some_and(|reach| !reach.holds(ps(start_ns), ps(end_ns))) {
             self.stats.left_out += 1;
             return Ok(None);
         }
-        let mut new = |ns: i64| nearest_ns((self.map)(Picoseconds::from(ns) * PS_PER_NS));
+        let mut new = |ns: i64| nearest_ns((self.map)(ps(ns)));
         match (new(start_ns), new(end_ns)) {
             (Some(start_ns), Some(end_ns)) => Ok(Some((start_ns, end_ns.max(start_ns)))),
             _ => Err(Fault::new("a new time does not fit in 64 bits of nanoseconds")),

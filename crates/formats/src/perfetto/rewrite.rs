@@ -372,7 +372,7 @@ fn new_ns(map: &mut MapFunction<'_>, old_ns: i64) -> Result<i64, Fault> {
 
 fn is_within(reach: Option<Reach>, time_ns: i64) -> bool {
     let time_ps = Picoseconds::from(time_ns) * PS_PER_NS;
-    reach.is_none_or(|reach| (reach.first_ps..=reach.last_ps).contains(&time_ps))
+    reach.is_none_or(|reach| reach.holds(time_ps, time_ps))
 }
 
 /// Times inside of packets: the packet's field, the path of fields below it, and the clock.

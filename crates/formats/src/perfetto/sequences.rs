@@ -5,6 +5,7 @@
 //! one. `clocks` tells which packets refer to a state that was lost.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use foldhash::fast::FixedState;
 
@@ -30,12 +31,57 @@ pub(super) struct Sequence {
     /// What its texts and descriptors take; those that were replaced count, too.
     bytes: usize,
     /// The counters of GPUs by the number of their descriptor: the GPU, and the descriptor.
-    counters: HashMap<u64, (i64, Vec<u8>), FixedState>,
+    counters: HashMap<u64, (i64, Rc<GpuCounters>), FixedState>,
     pub(super) track: Option<u64>,
     /// Tracks of additional integers and of additional numbers.
     pub(super) counter_tracks: [Vec<u64>; 2],
     /// Process and thread of the sequence, as old writers state them.
     pub(super) thread: Option<(i64, i64)>,
+}
+
+/// The counters of a GPU.
+#[derive(Debug, Default)]
+pub(super) struct GpuCounters {
+    /// By number: the name, and whether a value holds from its time on; else it holds until then.
+    by_number: HashMap<u64, (String, bool), FixedState>,
+}
+
+impl GpuCounters {
+    /// Parses a GpuCounterDescriptor.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn parse(message: &[u8]) -> Result<GpuCounters, Fault> {
+        let mut counters = GpuCounters::default();
+        for spec in Fields::of(message) {
+            let spec = spec?;
+            if spec.number != field::GPU_COUNTER_SPEC {
+                continue;
+            }
+            let (mut number, mut name, mut is_forward) = (0, String::new(), false);
+            for found in inside(&spec) {
+                let found = found?;
+                match (found.number, found.value) {
+                    (field::GPU_COUNTER_ID, Value::Number(id)) => number = id,
+                    (field::GPU_COUNTER_NAME, Value::Bytes(text)) => name = lossy(text).into_owned(),
+                    (field::GPU_COUNTER_DIRECTION, Value::Number(direction)) => {
+                        is_forward = direction == field::GPU_COUNTER_FORWARD;
+                    }
+                    _ => {}
+                }
+            }
+            counters.by_number.insert(number, (name, is_forward));
+        }
+        Ok(counters)
+    }
+
+    /// The name of a counter, and whether a value holds from its time on.
+    pub(super) fn counter(&self, number: u64) -> (String, bool) {
+        match self.by_number.get(&number) {
+            Some((name, is_forward)) if !name.is_empty() => (name.clone(), *is_forward),
+            known => (format!("counter {number}"), known.is_some_and(|(_, is_forward)| *is_forward)),
+        }
+    }
 }
 
 /// A table of texts.
@@ -94,9 +140,9 @@ impl Sequence {
         self.texts.get(&(table, number)).map(String::as_str)
     }
 
-    /// The GPU and the descriptor of counters that has this number.
-    pub(super) fn counters(&self, number: u64) -> Option<(i64, &[u8])> {
-        self.counters.get(&number).map(|(gpu, message)| (*gpu, message.as_slice()))
+    /// The GPU and the counters of the descriptor that has this number.
+    pub(super) fn counters(&self, number: u64) -> Option<(i64, Rc<GpuCounters>)> {
+        self.counters.get(&number).map(|(gpu, counters)| (*gpu, Rc::clone(counters)))
     }
 
     /// Adds texts; the bytes that they take.
@@ -128,19 +174,18 @@ impl Sequence {
     }
 
     fn counters_of(&mut self, message: &[u8]) -> Result<usize, Fault> {
-        let (mut number, mut gpu, mut descriptor) = (0, 0, Vec::new());
+        let (mut number, mut gpu, mut descriptor) = (0, 0, &b""[..]);
         for found in Fields::of(message) {
             let found = found?;
             match (found.number, found.value) {
                 (field::INTERNED_ID, Value::Number(iid)) => number = iid,
                 (field::INTERNED_COUNTERS_GPU, Value::Number(id)) => gpu = id as i64,
-                (field::INTERNED_COUNTERS, Value::Bytes(stated)) => descriptor = stated.to_vec(),
+                (field::INTERNED_COUNTERS, Value::Bytes(stated)) => descriptor = stated,
                 _ => {}
             }
         }
-        let added = descriptor.len() + ENTRY_BYTES;
-        self.counters.insert(number, (gpu, descriptor));
-        Ok(added)
+        self.counters.insert(number, (gpu, Rc::new(GpuCounters::parse(descriptor)?)));
+        Ok(descriptor.len() + ENTRY_BYTES)
     }
 
     /// Replaces all defaults.

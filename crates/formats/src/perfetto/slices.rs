@@ -18,6 +18,7 @@ use super::packet::{self, Packet};
 use super::sequences::{Sequence, Sequences};
 use super::tracks::{Place, Tracks};
 use crate::Error;
+use crate::model::{PS_PER_NS, Picoseconds, Reach};
 use crate::protobuf::Fault;
 
 /// What a first pass over a trace finds.
@@ -26,7 +27,7 @@ pub(super) struct Slices {
     pub(super) tracks: Tracks,
     /// The end of each slice that begins, in the order of the file, ns; [`NO_END`] without one.
     pub(super) ends: Vec<i64>,
-    /// The last time of an event, ns.
+    /// The last time of an event that can be believed, ns.
     pub(super) last_ns: i64,
     pub(super) flows: Flows,
     /// Ends of no slice.
@@ -63,30 +64,33 @@ impl Slices {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(super) fn read(path: &Path) -> Result<Slices, Error> {
+    pub(super) fn read(path: &Path, reach: Option<Reach>) -> Result<Slices, Error> {
         let mut matching = Matching::InOrder(HashMap::default());
-        let slices = Slices::pass(path, &mut matching)?;
+        let slices = Slices::pass(path, reach, &mut matching)?;
         if !matches!(matching, Matching::Disordered) {
             return Ok(slices);
         }
         let mut matching = Matching::Sorting(Vec::new());
-        let mut slices = Slices::pass(path, &mut matching)?;
+        let mut slices = Slices::pass(path, reach, &mut matching)?;
         if let Matching::Sorting(all) = matching {
             slices.sorted(all);
         }
         Ok(slices)
     }
 
-    fn pass(path: &Path, matching: &mut Matching) -> Result<Slices, Error> {
+    fn pass(path: &Path, reach: Option<Reach>, matching: &mut Matching) -> Result<Slices, Error> {
         let mut slices = Slices::default();
         let mut places: HashMap<Place, u32, FixedState> = HashMap::default();
+        let ps = |ns: i64| Picoseconds::from(ns) * PS_PER_NS;
         walk(path, false, &mut |packet, sequence, time_ns| {
             if let Some(message) = packet.descriptor {
                 slices.tracks.describe(message)?;
             }
             let (Some(message), Some(time_ns)) = (packet.event, time_ns) else { return Ok(()) };
             let event = Event::parse(message)?;
-            slices.last_ns = slices.last_ns.max(time_ns);
+            if reach.is_none_or(|reach| reach.holds(ps(time_ns), ps(time_ns))) {
+                slices.last_ns = slices.last_ns.max(time_ns);
+            }
             if matches!(event.kind, Kind::Begin | Kind::Whole(_) | Kind::Instant) {
                 event.flows.iter().for_each(|flow| slices.flows.add(*flow, time_ns));
                 event.launched.iter().for_each(|stage| slices.flows.launch(*stage));

@@ -70,11 +70,9 @@ impl Catalog {
                     "is a SQLite database, but not a trace of rocmProfileData: it has no table {name}"
                 ));
             };
-            // Without a key each look-up by id would scan all rows.
-            if table.rowid.as_deref() != Some("id") {
-                return refuse(format!("the table {name} has no INTEGER PRIMARY KEY id; record the trace again"));
-            }
+            refuse_without_key(path, table)?;
         }
+        find(&tables, ARGUMENT).map_or(Ok(()), |table| refuse_without_key(path, table))?;
         let source = (connection, path);
         let stated = Stated::read(source, schema, find(&tables, "rocpd_metadata"))?;
         let aligned = Aligned::read(source, schema, &tables)?;
@@ -124,6 +122,15 @@ fn find<'a>(tables: &'a [Table], name: &str) -> Option<&'a Table> {
 /// Returns false if a file is no database, or one without the tables of a trace.
 pub(super) fn is_trace(path: &Path) -> bool {
     Entry::any_table(path, &|name| [API, OP].contains(&name))
+}
+
+/// Without a key each look-up by id would scan all rows.
+fn refuse_without_key(path: &Path, table: &Table) -> Result<(), Error> {
+    if table.rowid.as_deref() == Some("id") {
+        return Ok(());
+    }
+    let problem = format!("the table {} has no INTEGER PRIMARY KEY id; record the trace again", table.name);
+    Err(Error::Database { path: path.to_owned(), problem })
 }
 
 /// Prefix of the names of the tracer's tables.

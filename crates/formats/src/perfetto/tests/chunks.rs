@@ -361,9 +361,10 @@ fn gpus_have_queues_and_counters() {
         .number(field::INTERNED_ID, 2)
         .number(field::INTERNED_COUNTERS_GPU, 1)
         .bytes(field::INTERNED_COUNTERS, &descriptor.0);
-    let value = Message::default().number(field::GPU_COUNTER_ID, 6).number(field::GPU_COUNTER_INTEGER, 300);
-    let sample =
-        Message::default().number(field::GPU_COUNTERS_DESCRIPTOR_ID, 2).bytes(field::GPU_COUNTERS_VALUE, &value.0);
+    let sample = |value: u64| {
+        let value = Message::default().number(field::GPU_COUNTER_ID, 6).number(field::GPU_COUNTER_INTEGER, value);
+        Message::default().number(field::GPU_COUNTERS_DESCRIPTOR_ID, 2).bytes(field::GPU_COUNTERS_VALUE, &value.0)
+    };
     let extra = Message::default().bytes(field::EXTRA_KEY, b"grid").bytes(field::EXTRA_VALUE, b"8");
     let stages: &[(u64, &str)] = &[(1, "stream 7"), (2, "Memcpy")];
     let made = Made::default().interned(field::STATE_CLEARED, &[(field::INTERNED_STAGE, stages)]);
@@ -387,9 +388,12 @@ fn gpus_have_queues_and_counters() {
     let starts = Message::default().number(field::GPU_LAUNCHED, 12);
     let launch = event(field::SLICE_BEGIN, 2, "cudaLaunchKernel").bytes(field::EVENT_OF_GPU, &starts.0);
     let made = made.event(5, launch).event(8, event(field::SLICE_END, 2, ""));
-    at(made, 20, field::PACKET_GPU_COUNTERS, sample).shows(&[
+    // A sample is about the time before it.
+    let made = at(made, 20, field::PACKET_GPU_COUNTERS, sample(300));
+    at(made, 25, field::PACKET_GPU_COUNTERS, sample(400)).shows(&[
         "10-19 rank 3/GPU 1/stream 7: gemm<float> grid=\"8\" In",
-        "20 rank 3/GPU 1/power []: 300.0",
+        "20 rank 3/GPU 1/power []: 400.0",
+        "25 rank 3/GPU 1/power []: 0.0",
         "30-34 rank 3/GPU 1/stream 7: Memcpy",
         "5-8 rank 3/track 2: cudaLaunchKernel Out",
     ]);
