@@ -7,6 +7,7 @@
 //! Each CONFIG is a serialized `TraceConfig`, each OUTPUT the trace of its session; all sessions run
 //! at the same time. Threads write nested slices, instants, counters, flows and arguments of all
 //! types, and events with times of their own, as rocprofv3 writes what it recorded earlier.
+#![forbid(unsafe_code)]
 
 use std::env;
 use std::fs::{self, File};
