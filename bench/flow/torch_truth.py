@@ -46,19 +46,22 @@ def bend(truth, output, traces):
     nodes = json.loads(truth.read_text())["nodes"]
     output.mkdir(parents=True)
     for node, path in enumerate(traces):
-        trace, clock = loaded(path), Clock(nodes[str(node)])
-        base_ps = int(trace.get("baseTimeNanoseconds", 0)) * 1000
-        for event, at in list(times(trace)):
-            if at is None:
-                continue
-            start, end = map(clock.shows, at)
-            # To the nanosecond, as torch writes.
-            start, end = (start + 500) // 1000 * 1000, (end + 500) // 1000 * 1000
-            event["ts"] = decimal.Decimal(start - base_ps) / PS_PER_US
-            if "dur" in event:
-                event["dur"] = decimal.Decimal(end - start) / PS_PER_US
-        text = json.dumps(trace, default=lambda number: Number(number))
-        (output / path.name).write_bytes(gzip.compress(text.encode()))
+        restate(path, output / path.name, Clock(nodes[str(node)]).shows)
+
+
+def restate(path, output, shows):
+    """Writes a trace with every time as `shows` maps it, to the nanosecond, as torch writes."""
+    trace = loaded(path)
+    base_ps = int(trace.get("baseTimeNanoseconds", 0)) * 1000
+    for event, at in list(times(trace)):
+        if at is None:
+            continue
+        start, end = ((time + 500) // 1000 * 1000 for time in map(shows, at))
+        event["ts"] = decimal.Decimal(start - base_ps) / PS_PER_US
+        if "dur" in event:
+            event["dur"] = decimal.Decimal(end - start) / PS_PER_US
+    text = json.dumps(trace, default=lambda number: Number(number))
+    output.write_bytes(gzip.compress(text.encode()))
 
 
 class Number(float):

@@ -86,4 +86,5 @@ def main():
             print(fault, guilty, *ours(given.probe_sync, dumps), torchs(given.python, dumps, "rank_"), sep="; ", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 // Loads one trace into Perfetto's trace processor and prints what it found, as JSON.
 //
-//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree | --depths | --processes]
+//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --pids | --tree | --depths | --processes]
 //
 // Called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
 // run as a worker; a fresh script context plays the worker here, in which nothing of node is visible, so that the engine does
@@ -159,6 +159,10 @@ async function main() {
     answer.processes = query(port, `select p.name, (select int_value from args where arg_set_id = p.arg_set_id and key = 'process_sort_index_hint'),
       (select count(*) from slice s join thread_track tt on tt.id = s.track_id join thread th using (utid) where th.upid = p.upid)
       from process p where p.name is not null order by 2, p.name`);
+  }
+  if (list === '--pids') {
+    answer.slices_of = query(port, `select s.name, s.ts, s.dur, p.pid from slice s join thread_track tt on tt.id = s.track_id
+      join thread th using (utid) join process p using (upid) order by s.ts`);
   }
   if (list === '--tree') answer.tree = query(port, 'select name, ts, dur, depth from slice');
   // Of slices on threads, by depth and name: how many, ns of their lengths, ns from the first to their beginnings.
