@@ -8,6 +8,7 @@ Only bench/nsys/make.py's job comes with exact offsets.
 import bisect
 import csv
 import dataclasses
+import decimal
 import gzip
 import json
 import pathlib
@@ -46,7 +47,7 @@ class Job:
     late_ranks: list = dataclasses.field(default_factory=list)
 
     def read(self, files=None):
-        """Names, categories and times by rank, of these files or those of the job."""
+        """Reads names, categories and times by rank, from these files or those of the job."""
         return {rank: READERS[self.kind](path, self.base_ns) for rank, path in enumerate(files or self.files)}
 
     def write(self, folder):
@@ -58,7 +59,7 @@ class Job:
 
 
 def kineto(path, base_ns):
-    """Events with their category and times, in ns since the base."""
+    """Reads the events of Kineto's JSON: name, category, and start and end in ns since the base."""
     found = []
     for event, at in torch_truth.times(torch_truth.loaded(path)):
         timed = at is not None and event.get("ph") != "M"
@@ -71,7 +72,7 @@ def since(at_ps, base_ns):
 
 
 def xplane(path, base_ns):
-    """Events of an XSpace; the category is the name of the plane."""
+    """Reads the events of an XSpace; the category is the name of the plane."""
     space, found = xspace.XSpace(path), []
     for plane in space.planes():
         called, event_names = xspace.first(plane, 2, b"").decode(), xspace.names(plane, xspace.EVENT_NAMES)
@@ -86,7 +87,7 @@ def xplane(path, base_ns):
 
 
 def nsys_export(path, base_ns):
-    """Rows with a start and an end; the category is the table."""
+    """Reads the rows with a start and an end; the category is the name of the table."""
     found = []
     with sqlite3.connect(path) as database:
         [start_ns] = database.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
@@ -100,24 +101,23 @@ def nsys_export(path, base_ns):
 READERS = {"kineto": kineto, "xspace": xplane, "nsys": nsys_export}
 
 
-def paired(shown, is_part, group_of=lambda name, rank, size: tuple(range(size))):
-    """Operations of all ranks of a group: the k-th of a name in each file is the k-th everywhere, in names that all members show equally often."""
+def paired(shown, is_part):
+    """Finds the operations: the k-th part of a name is the k-th on every rank, for names that all ranks show equally often."""
     parts = {}
     for rank, events in shown.items():
-        timed = sorted((at[0], place, name) for place, (name, category, at) in enumerate(events) if at is not None and is_part(name, category))
+        timed = sorted((at[0], place, name) for place, (name, category, at) in enumerate(events) if at is not None and is_part(name or "", category))
         for _, place, name in timed:
-            group = group_of(name, rank, len(shown))
-            parts.setdefault((group, name), {}).setdefault(rank, []).append(place)
-    found = []
-    for (group, name), by_rank in parts.items():
-        if len({len(by_rank.get(rank, [])) for rank in group}) == 1:
-            for number in range(len(by_rank[group[0]])):
-                found.append({"id": f"{name}/{group}/{number}", "name": name, "members": {rank: by_rank[rank][number] for rank in group}})
-    return found
+            parts.setdefault(name, {}).setdefault(rank, []).append(place)
+    return [
+        {"id": f"{name}/{number}", "name": name, "members": dict(zip(by_rank, places))}
+        for name, by_rank in parts.items()
+        if len(by_rank) == len(shown) and len({len(of_rank) for of_rank in by_rank.values()}) == 1
+        for number, places in enumerate(zip(*by_rank.values()))
+    ]
 
 
 def numbered(operations, shown):
-    """The same operations, each with its group's name and its place among the operations of that group, as NCCL counts them."""
+    """Adds to each operation its group and its place among the operations of that group, as NCCL counts them."""
     order = sorted(operations, key=lambda operation: min(shown[rank][event][2][0] for rank, event in operation["members"].items()))
     for number, operation in enumerate(order):
         operation["group"], operation["index"] = "0", number
@@ -166,7 +166,7 @@ def bent(kind, folder, tables, sources, run):
 
 
 def recorded_gloo(work, run, kind):
-    """A recorded job of PyTorch or JAX on four hosts, with gloo, each under its own clock."""
+    """Returns a recorded job of PyTorch or JAX with gloo, on four hosts."""
     source = ROOT / "examples/traces" / ("torch" if kind == "kineto" else "jax")
     pattern = "node*.json.gz" if kind == "kineto" else "node*.xplane.pb"
     sources, hosts = sorted(source.glob(pattern)), [0, 1, 2, 3]
@@ -177,12 +177,12 @@ def recorded_gloo(work, run, kind):
     # The markers of PyTorch's job still say what the clocks of its recording showed.
     job = Job(name, about, kind, files, hosts, base_ns, true, [], ["--run-dir", run.folder, "--nodes", *hosts, "--realtime-only"])
     all_wait = {"kineto": ("gloo:all_gather", "gloo:all_to_all", "gloo:barrier", "gloo:all_reduce"), "xspace": ("psum", "all_gather", "all-gather")}[kind]
-    job.operations = paired(job.read(), lambda name, category: name is not None and name.startswith(all_wait))
+    job.operations = paired(job.read(), lambda name, category: name.startswith(all_wait))
     return job
 
 
 def recorded_nccl(work, name):
-    """A recorded job of NCCL on an H100, which was bent when it was recorded."""
+    """Returns a recorded job of NCCL on an H100, which was bent when it was recorded."""
     source, folder = ROOT / "crates/analysis/fixtures/gpu" / name, work / name
     folder.mkdir(parents=True)
     kind = "kineto" if name.startswith("torch") else "xspace"
@@ -199,13 +199,13 @@ def recorded_nccl(work, name):
     for rank, events in shown.items():
         maps = clocks[hosts[rank]].true_time
         job.true[rank] = [None if at is None else since([maps(round(time * PS) + start_ns * PS) for time in at], start_ns) for _, _, at in events]
-    is_kernel = lambda name, category: name is not None and name.startswith("ncclDevKernel") and category in ("kernel", "/device:GPU:0")  # noqa: E731
+    is_kernel = lambda name, category: name.startswith("ncclDevKernel") and category in ("kernel", "/device:GPU:0")  # noqa: E731
     job.operations = numbered(paired(shown, is_kernel), shown)
     return job
 
 
 def made_parallel(work, run, naming, steps):
-    """The made job, as Kineto's JSON."""
+    """Returns the made job of parallel.py, as Kineto's JSON."""
     name, base_ns = f"parallel_{naming}", run.start_ns + BEFORE_NS
     folder = work / name
     (folder / "true").mkdir(parents=True)
@@ -230,9 +230,8 @@ def made_parallel(work, run, naming, steps):
 
 
 def as_kineto(made, rank, base_ns):
-    import decimal
-
-    groups = [{"pg_name": name, "pg_desc": "default_pg" if name == "0" else "undefined", "backend_config": "cuda:nccl", "pg_size": len(ranks), "ranks": ranks} for name, ranks in made.groups_of(rank.number)]
+    described = {"pg_desc": "undefined", "backend_config": "cuda:nccl"}
+    groups = [{"pg_name": name, **described, "pg_size": len(ranks), "ranks": ranks} for name, ranks in made.groups_of(rank.number)]
     header = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns // 10**15 * 10**15}
     header["distributedInfo"] = {"backend": "nccl", "rank": rank.number, "world_size": parallel.RANKS, "pg_count": len(groups), "pg_config": groups}
     micros = lambda ns: decimal.Decimal(ns) / 1000  # noqa: E731
@@ -242,13 +241,14 @@ def as_kineto(made, rank, base_ns):
 
 
 def made_nsys(work):
-    """The exports of bench/nsys/make.py, whose offsets are exact."""
+    """Returns the job of bench/nsys/make.py, whose offsets are exact."""
     source = ROOT / "examples/traces/nsys"
     files, hosts = sorted(source.glob("rank*.sqlite")), [0, 1, 2]
-    job = Job("nsys", "NCCL in exports of Nsight Systems, made", "nsys", files, hosts, nsys.BEGIN_NS, {}, [], ["--offsets", source / "offsets.csv", "--nodes", *hosts], late_ranks=[2])
+    clocks = ["--offsets", source / "offsets.csv", "--nodes", *hosts]
+    job = Job("nsys", "NCCL in exports of Nsight Systems, made", "nsys", files, hosts, nsys.BEGIN_NS, {}, [], clocks, late_ranks=[2])
     shown = job.read()
     for rank, events in shown.items():
         offset_ns, rate_ppm = nsys.CLOCKS[rank]
         job.true[rank] = [tuple((time - offset_ns) / (1 + rate_ppm * 1e-6) for time in at) for _, _, at in events]
-    job.operations = numbered(paired(shown, lambda name, category: (name or "").startswith("ncclDevKernel")), shown)
+    job.operations = numbered(paired(shown, lambda name, category: name.startswith("ncclDevKernel")), shown)
     return job

@@ -13,7 +13,7 @@ LATE_NS = 50_000
 
 
 def times(true, shown, hosts):
-    """How many events are shown within 1 µs of the truth at both ends, how many are shown, and the median error of their starts, ns.
+    """Returns how many events are within 1 µs of the truth at both ends, how many are shown, and the median error of their starts, ns.
 
     A tool may count from an origin of its own: the median error of starts and ends on the reference's host, host 0, is taken out of all errors. The
     events of that host are not counted, since they are right whatever the tool does.
@@ -32,7 +32,7 @@ def times(true, shown, hosts):
 
 
 def edges(operations, shown):
-    """How many ranks end an operation more than 1 µs before its last rank begins it, and how many could be looked at."""
+    """Counts the ranks that end an operation more than 1 µs before its last rank begins it, and all that could be examined."""
     broken = looked_at = 0
     for operation in operations:
         parts = [shown.get(rank, {}).get(event) for rank, event in operation["members"].items()]
@@ -45,7 +45,7 @@ def edges(operations, shown):
 
 
 def last_ranks(operations, true):
-    """Who truly came last to each operation, and by how much before the second-last, by the operation's id."""
+    """Returns the rank that truly came last to each operation, and its lead over the second-last, by the operation's id."""
     found = {}
     for operation in operations:
         starts = sorted((true[rank][event][0], rank) for rank, event in operation["members"].items())
@@ -54,7 +54,7 @@ def last_ranks(operations, true):
 
 
 def blame(last, named):
-    """Late operations whose last rank is named, operations for which another rank is named, and late operations.
+    """Counts the late operations whose last rank is named, the operations for which another rank is named, and the late operations.
 
     `named` may lack operations. A lead below 1 µs decides nothing: whoever is named in such an operation is neither right nor wrong.
     """

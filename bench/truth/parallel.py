@@ -33,7 +33,7 @@ class Rank:
         return len(self.events) - 1
 
     def launch(self, call, args, tid=1):
-        """The host's call; it runs ahead of the stream by some 30 µs."""
+        """Adds the host's call, which runs ahead of the stream by some 30 µs."""
         self.correlation += 1
         at = max(self.host_ns, self.ready_ns - 30 * US)
         self.event(at, at + 6 * US, "cuda_runtime", call, tid, {"External id": self.correlation, "correlation": self.correlation})
@@ -75,7 +75,7 @@ class Job:
         return [(name, list(group)) for group, name in self.names.items() if rank in group]
 
     def together(self, group, stream, kind="allreduce", elements=1 << 20):
-        """One operation of a group; the members leave within 2 µs of one another, after the last has come."""
+        """Adds one operation of a group; the members leave within 2 µs of one another, after the last has come."""
         args = {"Collective name": kind, "In msg nelems": elements, "Out msg nelems": elements, "Group size": len(group), "dtype": "BFloat16"}
         args |= {"In split size": "[]", "Out split size": "[]", "Process Group Name": self.names[tuple(group)], "Process Group Ranks": str(group)}
         starts = {}

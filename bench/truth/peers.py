@@ -17,27 +17,30 @@ import sys  # noqa: E402
 
 
 class Meter:
-    """What the tool's own parts took, one after the other."""
+    """Time, processor time and memory of the tool's own parts, one after the other."""
 
     def __init__(self):
         self.parts = []
-        self.begun = BEGUN
+        self.begun, self.cpu_s = BEGUN, 0.0
 
     def part(self, what):
         """Ends a part."""
-        wall = time.perf_counter() - self.begun
+        wall, before = time.perf_counter() - self.begun, self.cpu_s
+        self.resume()
         with open("/proc/self/status") as file:
             own_kib = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
         # Children that run at once are together larger than the largest, which is a lower bound.
         memory = max(own_kib, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) / 1024
-        self.parts.append({"what": what, "wall_s": wall, "memory_mib": memory})
+        self.parts.append({"what": what, "wall_s": wall, "cpu_s": self.cpu_s - before, "memory_mib": memory})
 
     def resume(self):
-        self.begun = time.perf_counter()
+        """Begins a part; what this program did since the last one belongs to none."""
+        own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        self.begun, self.cpu_s = time.perf_counter(), own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def hta(job, meter, result):
-    """HolisticTraceAnalysis: loads all ranks, then names potential stragglers."""
+    """Loads all ranks into HolisticTraceAnalysis, and asks it for potential stragglers."""
     from hta.trace_analysis import TraceAnalysis
 
     files = dict(enumerate(job["files"]))
@@ -66,7 +69,7 @@ def hta(job, meter, result):
 
 
 def tracelens(job, meter, result):
-    """TraceLens: fuses the traces into one, then builds its tables of collectives and its summary of stragglers. For JAX it has a table of collectives."""
+    """Has TraceLens fuse the traces, and build its table of collectives and its summary of stragglers; for JAX it has a table of collectives only."""
     from TraceLens import JaxNcclAnalyser, NcclAnalyser, TraceFuse
 
     if job["kind"] == "xspace":
@@ -104,13 +107,13 @@ def tracelens(job, meter, result):
 
 
 def recorded():
-    """The job's events, read only now, so that they are not in the tool's memory."""
+    """Reads the job's events; only when they are needed, so that they do not count as the tool's memory."""
     with open(sys.argv[2].removesuffix(".json") + ".shown.json") as file:
         return json.load(file)
 
 
 def in_order(events):
-    """Which event of which file each event of a merged trace is: a merged trace keeps their order."""
+    """Finds the event of each merged event: a merged trace keeps their order."""
     shown, known = {}, recorded()
     by_rank = {}
     for event in events:
@@ -127,7 +130,7 @@ def in_order(events):
 
 
 def nsys_jax(job, meter, result):
-    """nsys-jax: its alignment of devices by the ends of collectives. Its loader wants reports of its own wrapper, so it is given the frames that this would make."""
+    """Aligns devices by the ends of collectives, as nsys-jax does. Its loader reads reports of its own wrapper only, so it is given the tables that the loader would make."""
     import pandas
     from nsys_jax.analysis import align_profiler_data_timestamps
     from nsys_jax.utils import ProfilerData
@@ -153,7 +156,7 @@ def nsys_jax(job, meter, result):
 
 
 def xprof(job, meter, result):
-    """xprof: what its timeline of all hosts sends to the browser."""
+    """Converts the traces to what xprof's timeline of all hosts sends to the browser."""
     from xprof.convert import raw_to_tool_data
 
     options = {"tqx": "", "use_saved_result": False, "host": "", "trace_viewer_options": {}}
@@ -178,7 +181,7 @@ def xprof(job, meter, result):
 
 
 def perfetto(job, meter, result):
-    """Perfetto's Python package: its trace processor opens all traces together, as an archive."""
+    """Opens all traces together, as an archive, by Perfetto's Python package."""
     import tarfile
 
     from perfetto.trace_processor import TraceProcessor

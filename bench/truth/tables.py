@@ -24,7 +24,7 @@ NAMES = {
     "perfetto": "Perfetto",
     "perfetto_52": "Perfetto v52 (WebAssembly)",
 }
-HEAD = "| job | tool | events within 1 µs; median error | broken edges left | right blame | false blame | job's late rank | time, memory |\n|---|---|---|---|---|---|---|---|"
+HEAD = "| job | tool | events within 1 µs; median error | broken edges left | right blame | false blame | job's late rank | time (processor time), memory |\n|---|---|---|---|---|---|---|---|"
 
 
 def machine():
@@ -41,17 +41,22 @@ def share(figures):
 
 
 def length(ns):
-    """A time in a unit in which it is readable."""
+    """Formats a time in a readable unit."""
     unit, size = next((unit, size) for unit, size in [("ns", 1), ("µs", 1e3), ("ms", 1e6)] if ns < 1000 * size or size == 1e6)
     return f"{ns / size:.3g} {unit}" if ns < 1e9 else f"{ns / size:.0f} {unit}"
 
 
 def takes(parts):
-    return "; ".join(f"{part['what']} {part['wall_s']:.2f} s, {part['memory_mib']:.0f} MiB" for part in parts) or "–"
+    return "; ".join(f"{part['what']} {cost(part)}" for part in parts) or "–"
+
+
+def cost(part):
+    wall, cpu = (f"{part[key]:.2g}" if part[key] < 10 else f"{part[key]:.0f}" for key in ("wall_s", "cpu_s"))
+    return f"{wall} s ({cpu} s), {part['memory_mib']:.0f} MiB"
 
 
 def blames(row):
-    """Right and false blame."""
+    """Returns the cells of right and false blame."""
     if row["blame"]:
         right, wrong, late = row["blame"]
         return f"{right} of {late}", str(wrong)
@@ -78,18 +83,22 @@ def of_job(about, notes):
 
 
 def note(notes, text):
-    """The number of a note; the same text has one number."""
-    text = re.sub(r"(?<![:/\w])/(?:[^\s'/]+/)+|(?<=[0-9a-f])\.\d+(?=\.tmp)", "", " ".join(text.split()))[:400]
+    """Returns the number of a note; the same text has one number."""
     if text not in notes:
         notes.append(text)
     return notes.index(text) + 1
+
+
+def plain(text):
+    """Removes folders of this machine and numbers of processes from a tool's error."""
+    return re.sub(r"(?<![:/\w])/(?:[^\s'/]+/)+|(?<=[0-9a-f])\.\d+(?=\.tmp)", "", " ".join(text.split()))[:400]
 
 
 def of_hangs(rows):
     lines = ["| hang | guilty | probe_sync names | other candidates | torchfrtrace calls missing | probe_sync | torchfrtrace |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         ranks = lambda found: found if isinstance(found, str) else ", ".join(map(str, found)) or "none"  # noqa: E731
-        costs = [f"{row[tool + '_takes']['wall_s']:.2f} s, {row[tool + '_takes']['memory_mib']:.0f} MiB" for tool in ("probe_sync", "torchfrtrace")]
+        costs = [cost(row[tool + "_takes"]) for tool in ("probe_sync", "torchfrtrace")]
         names = [ranks(row[key]) for key in ("guilty", "named", "candidates", "torchfrtrace")]
         lines.append(f"| {row['set']} | {' | '.join([*names, *costs])} |")
     return lines

@@ -12,4 +12,4 @@ pid = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 _, status, usage = os.wait4(pid, 0)
 wall = time.perf_counter() - begun
 with open(sys.argv[1], "w") as report:
-    report.write(f"{os.waitstatus_to_exitcode(status)} {wall} {usage.ru_maxrss / 1024}")
+    report.write(f"{os.waitstatus_to_exitcode(status)} {wall} {usage.ru_utime + usage.ru_stime} {usage.ru_maxrss / 1024}")
