@@ -1,6 +1,6 @@
 // Loads one trace into Perfetto's trace processor and prints what it found, as JSON.
 //
-//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --pids | --tree | --depths | --processes]
+//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --pids | --tree | --depths | --processes | --groups]
 //
 // Called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
 // run as a worker; a fresh script context plays the worker here, in which nothing of node is visible, so that the engine does
