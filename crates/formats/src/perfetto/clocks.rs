@@ -289,8 +289,10 @@ impl Clocks {
         for (reading, place) in snapshot.readings.iter().zip(0..) {
             let Some(own) = own.get_mut(&reading.clock) else { continue };
             let place_of_shared = snapshot.readings.iter().position(|other| other.clock == own.shared.0);
-            let shared_ns = place_of_shared.map(|place| i128::from(written[place].0) * i128::from(written[place].1));
-            let shared_ns = shared_ns.unwrap_or(own.shared.1);
+            // Without a shared clock a snapshot states nothing.
+            let Some(place_of_shared) = place_of_shared else { continue };
+            let (shared, unit_ns) = written[place_of_shared];
+            let shared_ns = i128::from(shared) * i128::from(unit_ns);
             let moved_ns = shared_ns.saturating_sub(own.shared.1);
             let own_ns = reading.ns();
             // Times between the units of a coarse clock need finer ones. A clock that begins at 0
