@@ -227,7 +227,24 @@ fn what_a_manifest_cannot_say_is_refused_and_leaves_nothing() {
         "job.tar",
         "the trace covers several machines",
     );
-    let aligned = [scratch.path().join("aligned")];
-    let done = run("align", &traces, &["--assume-order"], &[&clocks[..], &[("--output", &aligned)]].concat());
-    assert!(complaint(&done).contains("cannot rewrite the times of a Perfetto trace"), "{}", complaint(&done));
+}
+
+#[test]
+fn perfetto_traces_are_aligned_once() {
+    let Some(set) = Set::find("a_2node", 2) else { return };
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let traces = traces(&set, scratch.path());
+    let (pairs, offsets) = (set.all_pairs(scratch.path()), [set.offsets()]);
+    let folders = ["aligned", "again"].map(|name| [scratch.path().join(name)]);
+    let align = |traces: &[PathBuf], output: &[PathBuf]| {
+        let files: [(&str, &[PathBuf]); 3] = [("--offsets", &offsets), ("--snapshots", &pairs), ("--output", output)];
+        run("align", traces, &["--assume-order"], &files)
+    };
+    let done = align(&traces, &folders[0]);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let aligned: Vec<PathBuf> =
+        traces.iter().map(|trace| folders[0][0].join(trace.file_name().expect("a name"))).collect();
+    let again = align(&aligned, &folders[1]);
+    assert!(complaint(&again).contains("is already aligned"), "{}", complaint(&again));
+    assert!(!again.status.success() && !folders[1][0].exists());
 }
