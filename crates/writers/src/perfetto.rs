@@ -59,7 +59,11 @@ impl<W: Write> Perfetto<W> {
     pub(super) fn open(sink: W, meta: &Meta) -> Self {
         let mut sink = Sink::new(sink);
         if !meta.metadata.is_empty() {
-            put_bytes(sink.buffer(), field::TRACE_PACKET, &attributes(&meta.metadata));
+            let mut packet = Vec::new();
+            // The number of the first sequence.
+            put_number(&mut packet, field::PACKET_SEQUENCE, 1);
+            packet.extend(attributes(&meta.metadata));
+            put_bytes(sink.buffer(), field::TRACE_PACKET, &packet);
         }
         Self {
             sink,

@@ -3,7 +3,7 @@
 use super::fields;
 use crate::protobuf::put_bytes;
 
-/// Returns a TracePacket with metadata of the whole trace. Trace processor lists it in its table
+/// Returns the fields of a TracePacket with metadata of the whole trace. Trace processor lists it in its table
 /// `metadata` from v58 on; earlier versions ignore it.
 pub fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
     let (mut packet, mut attributes, mut entry) = (Vec::new(), Vec::new(), Vec::new());
