@@ -251,8 +251,10 @@ fn include(spread: &mut Spread, span: &mut Option<(i64, i64)>, time_ns: i64) {
     *span = Some((first.min(time_ns), last.max(time_ns)));
 }
 
-/// Words that operations and steps have.
-static WORDS: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("Collective name|[nr]ccl|gloo:|[Ss]tep|STEP|[Ii]ter|ITER").expect("a sound pattern"));
+/// Words that operations have, and numbered steps.
+static WORDS: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = "Collective name|[nr]ccl|gloo:|(?:[Ss]tep|STEP|[Ii]ter|ITER)[ -~]{0,64}[0-9]";
+    Regex::new(pattern).expect("a sound pattern")
+});
 const UNPLACED: &str = "the times of the trace cannot be converted: its events are on clocks that no ClockSnapshot relates to \
     BOOTTIME; record it with snapshots of all clocks";
