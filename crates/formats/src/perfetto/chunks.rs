@@ -109,7 +109,7 @@ impl Reader {
         out: &mut Out<'_, '_>,
     ) -> Result<(), Fault> {
         for (track, value) in event.further(sequence) {
-            out.value(sequence.number, Place::Described(track), at_ns, value)?;
+            out.value(sequence.number, &Place::Described(track), at_ns, value)?;
         }
         match event.kind {
             Kind::Begin => {
@@ -125,7 +125,7 @@ impl Reader {
             Kind::Whole(duration_ns) => out.slice(event, sequence, (at_ns, at_ns.saturating_add(duration_ns))),
             Kind::Instant => out.instant(event, sequence, at_ns),
             Kind::Counter => match event.value {
-                Some(value) => out.value(sequence.number, event.place(sequence), at_ns, value),
+                Some(value) => out.value(sequence.number, &event.place(sequence), at_ns, value),
                 None => Ok(()),
             },
             Kind::Other(letter) => {

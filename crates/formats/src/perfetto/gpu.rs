@@ -27,10 +27,10 @@ pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut O
             (field::STAGE_DURATION, Value::Number(ns)) => duration_ns = i64::try_from(ns).unwrap_or(i64::MAX),
             (field::STAGE_GPU, Value::Number(id)) => gpu = id as i64,
             (field::STAGE_QUEUE_ID, Value::Number(iid)) => {
-                queue = of(Texts::Stage, iid).map(|name| lossy(name).into_owned())
+                queue = of(Texts::Stage, iid).map(|name| lossy(name).into_owned());
             }
             (field::STAGE_QUEUE_NUMBER, Value::Number(number)) if queue.is_none() => {
-                queue = Some(format!("queue {number}"))
+                queue = Some(format!("queue {number}"));
             }
             (field::STAGE_KERNEL_ID, Value::Number(iid)) => names[0] = of(Texts::Kernel, iid),
             (field::STAGE_NAME, Value::Bytes(name)) => names[1] = Some(name),
@@ -119,7 +119,7 @@ pub(super) fn counters(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mu
         let place = Place::GpuCounter(gpu, name);
         let since_ns = if is_forward { Some(at_ns) } else { out.samples.insert(place.clone(), at_ns) };
         if let Some(since_ns) = since_ns {
-            out.value(sequence.number, place, since_ns, number)?;
+            out.value(sequence.number, &place, since_ns, number)?;
         }
     }
     Ok(())

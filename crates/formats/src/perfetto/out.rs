@@ -107,7 +107,7 @@ impl<'a, 'b> Out<'a, 'b> {
     pub(super) fn end_samples(&mut self) -> Result<(), Fault> {
         let mut samples: Vec<(Place, i64)> = self.samples.drain().collect();
         samples.sort_by_key(|(place, at_ns)| (*at_ns, format!("{place:?}")));
-        samples.into_iter().try_for_each(|(place, at_ns)| self.value(0, place, at_ns, 0.0))
+        samples.into_iter().try_for_each(|(place, at_ns)| self.value(0, &place, at_ns, 0.0))
     }
 
     /// Begins the sums of a sequence's incremental counters.
@@ -116,8 +116,8 @@ impl<'a, 'b> Out<'a, 'b> {
     }
 
     /// Adds the value of a counter.
-    pub(super) fn value(&mut self, sequence: u32, place: Place, at_ns: i64, value: f64) -> Result<(), Fault> {
-        let counter = match &place {
+    pub(super) fn value(&mut self, sequence: u32, place: &Place, at_ns: i64, value: f64) -> Result<(), Fault> {
+        let counter = match place {
             Place::Described(number) => self.tracks.counter(*number),
             _ => None,
         };
@@ -130,7 +130,7 @@ impl<'a, 'b> Out<'a, 'b> {
             value
         };
         let Some((time_ns, _)) = self.span((at_ns, at_ns))? else { return Ok(()) };
-        let track = self.track(&place);
+        let track = self.track(place);
         let counters = &mut self.chunk.counters;
         counters.track.push(track);
         counters.time_ns.push(time_ns);

@@ -92,6 +92,9 @@ fn pass(
     Ok((stats, sink))
 }
 
+/// The time of a packet on the wanted clock before and after, ns.
+type Move = (i64, i64);
+
 /// State of one pass.
 struct Rewriter<'a, 'b> {
     clocks: Clocks,
@@ -143,7 +146,7 @@ impl Rewriter<'_, '_> {
                     put_readings(&found, readings.as_deref(), &mut edits)?;
                 }
                 (field::PACKET_TIME, Some(time)) if found.value_at == packet.time_at.start => {
-                    edits.number(&found, time)
+                    edits.number(&found, time);
                 }
                 _ => self.field(&found, moved, &mut edits)?,
             }
@@ -184,9 +187,8 @@ impl Rewriter<'_, '_> {
         Ok(true)
     }
 
-    /// The number for the packet's time if it changes, and the packet's times on the wanted clock
-    /// before and after, ns, if they are known.
-    fn time(&mut self, packet: &Packet<'_>) -> Result<(Option<u64>, Option<(i64, i64)>), Fault> {
+    /// The number for the packet's time if it changes, and where it moves, if that is known.
+    fn time(&mut self, packet: &Packet<'_>) -> Result<(Option<u64>, Option<Move>), Fault> {
         let Some(located) = self.clocks.locate(packet) else {
             self.stats.untimed += u64::from(packet.event.is_some());
             return Ok((None, None));
@@ -202,7 +204,7 @@ impl Rewriter<'_, '_> {
     }
 
     /// Changes the times inside of a field of a packet.
-    fn field(&mut self, found: &Field<'_>, moved: Option<(i64, i64)>, edits: &mut Edits) -> Result<(), Fault> {
+    fn field(&mut self, found: &Field<'_>, moved: Option<Move>, edits: &mut Edits) -> Result<(), Fault> {
         match found.number {
             field::PACKET_KERNEL_EVENTS => self.kernel_events(found, edits)?,
             field::PACKET_GPU_STAGE => {
@@ -345,7 +347,7 @@ fn put_readings(found: &Field<'_>, readings: Option<&[(u64, u64)]>, edits: &mut 
 }
 
 /// Adds to an event that begins how far it was moved.
-fn annotate(found: &Field<'_>, moved: Option<(i64, i64)>, edits: &mut Edits) -> Result<(), Fault> {
+fn annotate(found: &Field<'_>, moved: Option<Move>, edits: &mut Edits) -> Result<(), Fault> {
     let (Some((old_ns, new_ns)), Some(event)) = (moved, bytes(found)) else { return Ok(()) };
     for part in Fields::of(event) {
         let part = part?;

@@ -36,16 +36,15 @@ pub(super) struct Slices {
     pub(super) arguments_of_ends: u64,
 }
 
+/// Takes a packet, its sequence's state, and its time on the wanted clock, ns.
+pub(super) type Take<'a> = dyn FnMut(&Packet<'_>, &Sequence, Option<i64>) -> Result<(), Fault> + 'a;
+
 /// Passes each packet to `take` with its sequence's state and its time on the wanted clock; packets
 /// whose state was lost are left out and counted.
 ///
 /// # Errors
 /// The file cannot be read; errors of `take`.
-pub(super) fn walk(
-    path: &Path,
-    keeps_texts: bool,
-    take: &mut dyn FnMut(&Packet<'_>, &Sequence, Option<i64>) -> Result<(), Fault>,
-) -> Result<u64, Error> {
+pub(super) fn walk(path: &Path, keeps_texts: bool, take: &mut Take<'_>) -> Result<u64, Error> {
     let (mut clocks, mut sequences, mut lost) = (Clocks::default(), Sequences::new(keeps_texts), 0);
     packet::each(path, &mut |packet| {
         clocks.tell(packet).map_err(Fault::new)?;

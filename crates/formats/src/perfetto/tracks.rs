@@ -82,7 +82,7 @@ impl Tracks {
             match found.number {
                 field::DESCRIPTOR_UUID => number = found.number("uuid")?,
                 field::DESCRIPTOR_PARENT => {
-                    new.parent = Some(found.number("parent_uuid")?).filter(|parent| *parent != 0)
+                    new.parent = Some(found.number("parent_uuid")?).filter(|parent| *parent != 0);
                 }
                 field::DESCRIPTOR_NAME | field::DESCRIPTOR_STATIC_NAME | field::DESCRIPTOR_ATRACE_NAME => {
                     new.name = text(&found);

@@ -36,6 +36,7 @@ fn argument(key: &str, value: impl FnOnce(Message) -> Message) -> Message {
     value(Message::default().bytes(field::ARGUMENT_KEY, key.as_bytes()))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "messages are built where they are passed")]
 impl Made {
     fn event(self, time: u64, event: Message) -> Self {
         self.packet(|packet| {
@@ -120,21 +121,7 @@ fn lines(chunk: &Chunk, tracks: &[crate::chunk::Track]) -> Vec<String> {
         }
         path
     };
-    let args = |range: crate::chunk::ArgRange| {
-        let rows = range.first as usize..(range.first + range.count) as usize;
-        let shown = rows.map(|row| {
-            let value = match chunk.args.value[row] {
-                Value::Text(id) => format!("{:?}", text(id)),
-                Value::Json(id) => text(id).to_owned(),
-                Value::Integer(value) => value.to_string(),
-                Value::Unsigned(value) => value.to_string(),
-                Value::Float(value) => format!("{value:?}"),
-                Value::Boolean(value) => value.to_string(),
-            };
-            format!(" {}={value}", text(chunk.args.key[row]))
-        });
-        shown.collect::<String>()
-    };
+    let args = |range| arguments(chunk, range);
     let mut lines = Vec::new();
     for row in 0..chunk.slices.track.len() {
         let slices = &chunk.slices;
@@ -180,6 +167,24 @@ fn lines(chunk: &Chunk, tracks: &[crate::chunk::Track]) -> Vec<String> {
         lines.push(format!("{} {}: {:?}", flows.time_ns[row], path(flows.track[row].0 as usize), flows.flow[row].end));
     }
     lines
+}
+
+/// The arguments of an event, each as `key=value`.
+fn arguments(chunk: &Chunk, range: crate::chunk::ArgRange) -> String {
+    let text = |id| chunk.strings.text(id);
+    let rows = range.first as usize..(range.first + range.count) as usize;
+    let shown = rows.map(|row| {
+        let value = match chunk.args.value[row] {
+            Value::Text(id) => format!("{:?}", text(id)),
+            Value::Json(id) => text(id).to_owned(),
+            Value::Integer(value) => value.to_string(),
+            Value::Unsigned(value) => value.to_string(),
+            Value::Float(value) => format!("{value:?}"),
+            Value::Boolean(value) => value.to_string(),
+        };
+        format!(" {}={value}", text(chunk.args.key[row]))
+    });
+    shown.collect()
 }
 
 #[test]
