@@ -1,4 +1,4 @@
-"""Jobs whose true times are known: their files as the ranks' clocks showed them, what truly happened, and how our command is told about the clocks.
+"""Jobs whose true times are known: their files as the ranks' clocks showed them, what truly happened, and the flags that give our command the clocks.
 
 Imported by run.py. Recorded jobs of gloo and a made one are moved into the time of a run of `probe_sync` that measures virtual clocks with real packets, and bent by these
 clocks; recorded jobs of NCCL were bent by the clocks of the session next to them (crates/analysis/fixtures/gpu). So our command gets measured offsets, not the truth.

@@ -11,7 +11,7 @@ TENSOR, STAGES, REPLICAS = 4, 2, 2
 RANKS, HOSTS = TENSOR * STAGES * REPLICAS, 4
 MICROBATCHES, US = 4, 1000
 # Late to the sum over all ranks in every fourth step, and to two in its tensor group two steps later. Neither is on host 1, whose clock is furthest ahead in the run of
-# run.py: raw times would name that host's ranks, whoever is late.
+# run.py: raw times would name that host's ranks, no matter which rank is late.
 LATE_TO_ALL, LATE_IN_GROUP, EVERY = 10, 2, 4
 LATE_TO_ALL_NS, LATE_IN_GROUP_NS = 4_000_000, 1_500_000
 # What NCCL calls its kernels since 2.19, and before.

@@ -38,7 +38,7 @@ pub(crate) struct Collector {
     messages: Vec<Message>,
     messages_left_out: u64,
     /// `record_param_comms` events: calls that enqueue.
-    pub(crate) enqueued: u64,
+    enqueued: u64,
     /// Kernels among the collectives.
     pub(crate) kernels: u64,
     /// The numbered steps.
@@ -199,6 +199,12 @@ impl Collector {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns a note for the user if the trace only shows that operations were enqueued.
+    pub(crate) fn only_enqueued(&self) -> Option<String> {
+        let count = Some(self.enqueued).filter(|count| *count > 0 && self.kernels == 0)?;
+        Some(format!("{count} record_param_comms events only enqueue collectives, and no kernel shows when they ran"))
     }
 
     /// Takes the kernels of another collector in place of its own, which has none: what the host did

@@ -156,6 +156,27 @@ pub struct Slices {
     pub args: Vec<ArgRange>,
 }
 
+impl Slices {
+    /// Adds a row: track, start and end, name and category, flow, and arguments.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        track: TrackId,
+        (start_ns, end_ns): (i64, i64),
+        (name, category): (StringId, StringId),
+        flow: Flow,
+        args: ArgRange,
+    ) {
+        self.track.push(track);
+        self.start_ns.push(start_ns);
+        self.end_ns.push(end_ns);
+        self.name.push(name);
+        self.category.push(category);
+        self.flow.push(flow);
+        self.args.push(args);
+    }
+}
+
 /// Events without a duration, one column per property.
 #[derive(Clone, Debug, Default)]
 pub struct Instants {
@@ -171,6 +192,24 @@ pub struct Instants {
     pub args: Vec<ArgRange>,
 }
 
+impl Instants {
+    /// Adds a row: track, time, name and category, and arguments.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        track: TrackId,
+        time_ns: i64,
+        (name, category): (StringId, StringId),
+        args: ArgRange,
+    ) {
+        self.track.push(track);
+        self.time_ns.push(time_ns);
+        self.name.push(name);
+        self.category.push(category);
+        self.args.push(args);
+    }
+}
+
 /// Values on counter tracks, one column per property.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -180,6 +219,16 @@ pub struct Counters {
     pub time_ns: Vec<i64>,
     /// Values from those times on.
     pub value: Vec<f64>,
+}
+
+impl Counters {
+    /// Adds a row.
+    #[inline]
+    pub(crate) fn push(&mut self, track: TrackId, time_ns: i64, value: f64) {
+        self.track.push(track);
+        self.time_ns.push(time_ns);
+        self.value.push(value);
+    }
 }
 
 /// Ends of flows that were recorded separately from their slices. Each belongs to the innermost
@@ -193,6 +242,16 @@ pub struct FlowPoints {
     pub time_ns: Vec<i64>,
     /// The flow and which end of it.
     pub flow: Vec<Flow>,
+}
+
+impl FlowPoints {
+    /// Adds a row.
+    #[inline]
+    pub(crate) fn push(&mut self, track: TrackId, time_ns: i64, flow: Flow) {
+        self.track.push(track);
+        self.time_ns.push(time_ns);
+        self.flow.push(flow);
+    }
 }
 
 /// Arguments of slices and instants.

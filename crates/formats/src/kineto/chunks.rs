@@ -204,9 +204,7 @@ impl<'a> Reader<'a> {
             let key = lossy(key);
             let named = if name == key { name.to_string() } else { format!("{name} {key}") };
             let track = rows.series(pid, named).ok_or(Fault { at: value.start, problem: TOO_MANY })?;
-            counters.track.push(track);
-            counters.time_ns.push(at);
-            counters.value.push(number);
+            counters.push(track, at, number);
             Ok(())
         });
         walked.map(|_| ()).map_err(|fault| (fault.at, fault.problem))
@@ -290,13 +288,7 @@ impl<'a> Reader<'a> {
         let args = self.args(bytes, spans.args, ends)?;
         let (name, category) = (self.text(bytes, spans.name), self.category(bytes, spans.cat));
         let slices = &mut self.chunk.slices;
-        slices.track.push(track);
-        slices.start_ns.push(at);
-        slices.end_ns.push(end);
-        slices.flow.push(Flow::default());
-        slices.args.push(args);
-        slices.name.push(name);
-        slices.category.push(category);
+        slices.push(track, (at, end), (name, category), Flow::default(), args);
         Ok(())
     }
 
@@ -305,11 +297,7 @@ impl<'a> Reader<'a> {
         let args = self.args(bytes, spans.args, &event.ends)?;
         let (name, category) = (self.text(bytes, spans.name), self.category(bytes, spans.cat));
         let instants = &mut self.chunk.instants;
-        instants.track.push(track);
-        instants.time_ns.push(at);
-        instants.args.push(args);
-        instants.name.push(name);
-        instants.category.push(category);
+        instants.push(track, at, (name, category), args);
         Ok(())
     }
 
@@ -325,9 +313,7 @@ impl<'a> Reader<'a> {
             _ => FlowEnd::In,
         };
         let flows = &mut self.chunk.flows;
-        flows.track.push(track);
-        flows.time_ns.push(at);
-        flows.flow.push(Flow { id, end });
+        flows.push(track, at, Flow { id, end });
     }
 
     fn text(&mut self, bytes: &[u8], span: Span) -> StringId {

@@ -311,12 +311,7 @@ impl<'a> Reader<'a> {
             }
         };
         note(self.untimed, "events have no ts");
-        if collector.kernels == 0 {
-            note(
-                collector.enqueued,
-                "record_param_comms events only enqueue collectives, and no kernel shows when they ran",
-            );
-        }
+        self.notes.extend(collector.only_enqueued());
         self.notes.extend(self.stamps.notes());
         self.notes.extend(self.wrapped.note());
         let reach = self.reach.map(|reach| reach.shifted(base_ps));

@@ -83,7 +83,7 @@ fn is_whole(text: &[u8]) -> bool {
     plain && digits.len() <= DIGITS_MAX && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// dftracer's numbers of phases, with their letters.
+/// Numbers that dftracer writes for phases, and the letters that they stand for.
 const PHASES: [(u8, u8); 3] = [(b'1', b'X'), (b'2', b'C'), (b'4', b'M')];
 /// The category of the profiler's own span.
 const PROFILER: &[u8] = b"Trace";

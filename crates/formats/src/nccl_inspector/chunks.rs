@@ -128,13 +128,7 @@ fn slice(
     args: ArgRange,
 ) {
     let Chunk { strings, slices, .. } = chunk;
-    slices.track.push(track);
-    slices.start_ns.push(start_ns);
-    slices.end_ns.push(end_ns.max(start_ns));
-    slices.name.push(name);
-    slices.category.push(strings.intern(CATEGORY));
-    slices.flow.push(Flow::default());
-    slices.args.push(args);
+    slices.push(track, (start_ns, end_ns.max(start_ns)), (name, strings.intern(CATEGORY)), Flow::default(), args);
 }
 
 /// Name of the process that holds the tracks.

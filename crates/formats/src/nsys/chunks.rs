@@ -16,7 +16,7 @@ use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, Value};
 use crate::model::nearest_ns;
 use crate::sqlite::access::Readable;
 use crate::sqlite::query::Problem;
-use crate::sqlite::table::{quoted, text};
+use crate::sqlite::table::{argument, quoted, text};
 use crate::{ChunkOptions, ChunkSink, ChunkStats, MapFunction};
 
 /// Reads an export.
@@ -130,19 +130,9 @@ impl Out<'_, '_> {
         let (name, category) = (strings.intern(&name), strings.intern(category));
         self.stats.events += 1;
         if is_instant {
-            instants.track.push(track);
-            instants.time_ns.push(start);
-            instants.name.push(name);
-            instants.category.push(category);
-            instants.args.push(args);
+            instants.push(track, start, (name, category), args);
         } else {
-            slices.track.push(track);
-            slices.start_ns.push(start);
-            slices.end_ns.push(end);
-            slices.name.push(name);
-            slices.category.push(category);
-            slices.flow.push(flow);
-            slices.args.push(args);
+            slices.push(track, (start, end), (name, category), flow, args);
         }
         Ok(self.settle()?)
     }
@@ -163,12 +153,7 @@ impl Out<'_, '_> {
         let first = self.chunk.args.key.len() as u32;
         let Chunk { args, strings, .. } = &mut self.chunk;
         for (at, name) in events.shown.iter().enumerate() {
-            let value = match row.get_ref(events::FIRST_SHOWN + at)? {
-                ValueRef::Null => continue,
-                ValueRef::Integer(value) => Value::Integer(value),
-                ValueRef::Real(value) => Value::Float(value),
-                other => Value::Text(strings.push(&text(other).unwrap_or_default())),
-            };
+            let Some(value) = argument(row.get_ref(events::FIRST_SHOWN + at)?, strings) else { continue };
             args.key.push(strings.intern(name));
             args.value.push(value);
         }
@@ -210,9 +195,7 @@ impl Out<'_, '_> {
             };
             let track = self.track(Place::Metric(whole(1)?.unwrap_or(0), whole(2)?.unwrap_or(0)));
             self.stats.events += 1;
-            self.chunk.counters.track.push(track);
-            self.chunk.counters.time_ns.push(time);
-            self.chunk.counters.value.push(value);
+            self.chunk.counters.push(track, time, value);
             Ok(self.settle()?)
         })
     }

@@ -64,7 +64,8 @@ pub(super) fn stage(message: &[u8], sequence: &Sequence, at_ns: i64, out: &mut O
     }
     let args = ArgRange { first, count: chunk.args.key.len() as u32 - first };
     let flow = out.flows.of_stage(out.options.part, id, FlowEnd::In).unwrap_or_default();
-    out.push_slice(track, span, (name, StringId::EMPTY), flow, args);
+    out.chunk.slices.push(track, span, (name, StringId::EMPTY), flow, args);
+    out.stats.events += 1;
     Ok(())
 }
 

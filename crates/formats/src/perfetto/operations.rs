@@ -44,11 +44,8 @@ pub(super) fn add(path: &Path, options: &FactOptions, facts: &mut TraceFacts) ->
     if of_events.kernels == 0 && of_stages.kernels > 0 {
         of_events.take_kernels(of_stages);
     }
-    let collector = of_events;
-    if collector.kernels == 0 && collector.enqueued > 0 {
-        facts.notes.push(format!("{} {ONLY_ENQUEUED}", collector.enqueued));
-    }
-    (facts.collectives, facts.groups, facts.steps) = collector.finish(0, facts.identity.rank, &[]);
+    facts.notes.extend(of_events.only_enqueued());
+    (facts.collectives, facts.groups, facts.steps) = of_events.finish(0, facts.identity.rank, &[]);
     facts.notes.extend(facts.collectives.left_out_note());
     Ok(())
 }
@@ -65,17 +62,8 @@ enum Rank {
 
 impl Rank {
     fn look(&mut self, slice: &Slice<'_>) {
-        let (mut place, mut ranks) = (None, None);
-        for (key, value) in slice.arguments() {
-            match (key, value) {
-                (RANK, Value::Integer(number)) => place = usize::try_from(number).ok(),
-                (RANK, Value::Text(text)) => place = slice.chunk.strings.text(text).parse().ok(),
-                (RANKS, Value::Text(text) | Value::Json(text)) => {
-                    ranks = serde_json::from_str::<Vec<u32>>(slice.chunk.strings.text(text)).ok();
-                }
-                _ => {}
-            }
-        }
+        let place = slice.argument(RANK).and_then(|place| place.parse::<usize>().ok());
+        let ranks = slice.argument(RANKS).and_then(|ranks| serde_json::from_str::<Vec<u32>>(&ranks).ok());
         let (Some(place), Some(ranks)) = (place, ranks.filter(|ranks| !ranks.is_empty())) else { return };
         *self = match (*self, ranks.get(place)) {
             (Rank::Unknown, Some(rank)) => Rank::Known(*rank),
@@ -97,21 +85,27 @@ impl Slice<'_> {
         let rows = range.first as usize..(range.first + range.count) as usize;
         rows.map(|row| (self.chunk.strings.text(args.key[row]), args.value[row]))
     }
-}
 
-impl Slice<'_> {
+    /// The value of an argument, as text; of several of this name the last one.
+    fn argument(&self, name: &str) -> Option<Cow<'_, str>> {
+        let value = self.arguments().filter(|(key, _)| *key == name).last();
+        value.map(|(_, value)| self.text(value))
+    }
+
+    fn text(&self, value: Value) -> Cow<'_, str> {
+        match value {
+            Value::Text(text) | Value::Json(text) => Cow::Borrowed(self.chunk.strings.text(text)),
+            Value::Integer(value) => Cow::Owned(value.to_string()),
+            Value::Unsigned(value) => Cow::Owned(value.to_string()),
+            Value::Float(value) => Cow::Owned(value.to_string()),
+            Value::Boolean(value) => Cow::Owned(value.to_string()),
+        }
+    }
+
     /// The number of ranks of the job, if it is of the group that PyTorch makes of all.
     fn world_size(&self) -> Option<u32> {
-        let (mut is_of_all, mut size) = (false, None);
-        for (key, value) in self.arguments() {
-            match (key, value) {
-                (GROUP, Value::Text(text)) => is_of_all = self.chunk.strings.text(text) == "default_pg",
-                (SIZE, Value::Integer(number)) => size = u32::try_from(number).ok(),
-                (SIZE, Value::Text(text)) => size = self.chunk.strings.text(text).parse().ok(),
-                _ => {}
-            }
-        }
-        size.filter(|_| is_of_all)
+        let size = self.argument(GROUP).filter(|group| group == "default_pg").and_then(|_| self.argument(SIZE));
+        size?.parse().ok()
     }
 }
 
@@ -148,13 +142,7 @@ impl Candidate for Slice<'_> {
     fn params(&self) -> Result<Params<'_>, Self::Fault> {
         let mut params = Params::default();
         for (key, value) in self.arguments() {
-            params.add(key.as_bytes(), || match value {
-                Value::Text(text) | Value::Json(text) => Cow::Borrowed(self.chunk.strings.text(text)),
-                Value::Integer(value) => Cow::Owned(value.to_string()),
-                Value::Unsigned(value) => Cow::Owned(value.to_string()),
-                Value::Float(value) => Cow::Owned(value.to_string()),
-                Value::Boolean(value) => Cow::Owned(value.to_string()),
-            });
+            params.add(key.as_bytes(), || self.text(value));
         }
         Ok(params)
     }
@@ -174,4 +162,3 @@ const RANK: &str = "Rank";
 const GROUP: &str = "Process Group Description";
 const SIZE: &str = "Group size";
 const RANKS: &str = "Process Group Ranks";
-const ONLY_ENQUEUED: &str = "record_param_comms events only enqueue collectives, and no kernel shows when they ran";

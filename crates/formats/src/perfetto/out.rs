@@ -8,7 +8,7 @@ use super::event::Event;
 use super::flows::Flows;
 use super::sequences::{GpuCounters, Sequence, Texts};
 use super::tracks::{Place, Tracks};
-use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, StringId, Track, TrackId};
+use crate::chunk::{Chunk, Flow, FlowEnd, StringId, Track, TrackId};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::protobuf::Fault;
 use crate::{ChunkOptions, ChunkStats, MapFunction};
@@ -55,33 +55,12 @@ impl<'a, 'b> Out<'a, 'b> {
         let args = arguments::put(event.arguments(), sequence, self.options.args, &mut self.chunk)?;
         let texts = self.texts(event, sequence);
         let (flow, further) = flows.split_first().map_or((Flow::default(), &[][..]), |(first, rest)| (*first, rest));
-        self.push_slice(track, span, texts, flow, args);
+        self.chunk.slices.push(track, span, texts, flow, args);
+        self.stats.events += 1;
         for flow in further {
-            self.chunk.flows.track.push(track);
-            self.chunk.flows.time_ns.push(span.0);
-            self.chunk.flows.flow.push(*flow);
+            self.chunk.flows.push(track, span.0, *flow);
         }
         Ok(())
-    }
-
-    /// Adds a slice with these texts.
-    pub(super) fn push_slice(
-        &mut self,
-        track: TrackId,
-        (start_ns, end_ns): (i64, i64),
-        (name, category): (StringId, StringId),
-        flow: Flow,
-        args: ArgRange,
-    ) {
-        let slices = &mut self.chunk.slices;
-        slices.track.push(track);
-        slices.start_ns.push(start_ns);
-        slices.end_ns.push(end_ns);
-        slices.name.push(name);
-        slices.category.push(category);
-        slices.flow.push(flow);
-        slices.args.push(args);
-        self.stats.events += 1;
     }
 
     /// Adds an event without a duration; one with flows is a slice, because only slices have them.
@@ -94,11 +73,7 @@ impl<'a, 'b> Out<'a, 'b> {
         let args = arguments::put(event.arguments(), sequence, self.options.args, &mut self.chunk)?;
         let (name, category) = self.texts(event, sequence);
         let instants = &mut self.chunk.instants;
-        instants.track.push(track);
-        instants.time_ns.push(time_ns);
-        instants.name.push(name);
-        instants.category.push(category);
-        instants.args.push(args);
+        instants.push(track, time_ns, (name, category), args);
         self.stats.events += 1;
         Ok(())
     }
@@ -132,9 +107,7 @@ impl<'a, 'b> Out<'a, 'b> {
         let Some((time_ns, _)) = self.span((at_ns, at_ns))? else { return Ok(()) };
         let track = self.track(place);
         let counters = &mut self.chunk.counters;
-        counters.track.push(track);
-        counters.time_ns.push(time_ns);
-        counters.value.push(value * multiplier);
+        counters.push(track, time_ns, value * multiplier);
         self.stats.events += 1;
         Ok(())
     }

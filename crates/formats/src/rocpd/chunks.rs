@@ -148,9 +148,7 @@ fn read_counters(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>
         let track = places.track(place, out);
         out.stats.events += 1;
         for (time, value) in [(start, value), (end, 0.0)] {
-            out.chunk.counters.track.push(track);
-            out.chunk.counters.time_ns.push(time);
-            out.chunk.counters.value.push(value);
+            out.chunk.counters.push(track, time, value);
         }
         Ok(out.settle()?)
     })
@@ -178,9 +176,7 @@ fn read_samples(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>)
         };
         let track = places.track(place, out);
         out.stats.events += 1;
-        out.chunk.counters.track.push(track);
-        out.chunk.counters.time_ns.push(time);
-        out.chunk.counters.value.push(value);
+        out.chunk.counters.push(track, time, value);
         Ok(out.settle()?)
     })
 }
@@ -225,9 +221,7 @@ fn read_bytes(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Ou
         sum = if current.replace(agent) == Some(agent) { sum + bytes } else { bytes };
         let place = if kind == Kind::Copy { Place::Copied(agent) } else { Place::Allocated(agent) };
         let track = places.track(place, out);
-        out.chunk.counters.track.push(track);
-        out.chunk.counters.time_ns.push(time);
-        out.chunk.counters.value.push(sum);
+        out.chunk.counters.push(track, time, sum);
         Ok(out.settle()?)
     })?;
     if unknown > 0 {
@@ -280,19 +274,9 @@ fn event(
     let (name, category) = (strings.intern(&name), strings.intern(&category));
     out.stats.events += 1;
     if kind == Kind::Sample {
-        instants.track.push(track);
-        instants.time_ns.push(start);
-        instants.name.push(name);
-        instants.category.push(category);
-        instants.args.push(args);
+        instants.push(track, start, (name, category), args);
     } else {
-        slices.track.push(track);
-        slices.start_ns.push(start);
-        slices.end_ns.push(end);
-        slices.name.push(name);
-        slices.category.push(category);
-        slices.flow.push(places.flow(row.get(rows::STACK)?, kind));
-        slices.args.push(args);
+        slices.push(track, (start, end), (name, category), places.flow(row.get(rows::STACK)?, kind), args);
     }
     Ok(out.settle()?)
 }

@@ -7,17 +7,16 @@ use std::path::Path;
 
 use foldhash::fast::FixedState;
 use rusqlite::Row;
-use rusqlite::types::ValueRef;
 
 use super::catalog::Catalog;
 use super::reading::{Database, bounds};
 use super::rows::{self, Events, Kind};
 use crate::Error;
-use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, Track, TrackId, TrackKind, Value};
+use crate::chunk::{ArgRange, Chunk, Flow, FlowEnd, Process, Track, TrackId, TrackKind};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::sqlite::access::Readable;
 use crate::sqlite::query::Problem;
-use crate::sqlite::table::text;
+use crate::sqlite::table::{argument, text};
 use crate::{ChunkOptions, ChunkSink, ChunkStats, MapFunction};
 
 /// Reads a trace.
@@ -132,19 +131,9 @@ impl Out<'_, '_> {
         let category = strings.intern(if events.kind == Kind::Operation { category_of(&category) } else { &category });
         self.stats.events += 1;
         if is_mark {
-            instants.track.push(track);
-            instants.time_ns.push(new_start);
-            instants.name.push(name);
-            instants.category.push(category);
-            instants.args.push(args);
+            instants.push(track, new_start, (name, category), args);
         } else {
-            slices.track.push(track);
-            slices.start_ns.push(new_start);
-            slices.end_ns.push(new_end);
-            slices.name.push(name);
-            slices.category.push(category);
-            slices.flow.push(flow);
-            slices.args.push(args);
+            slices.push(track, (new_start, new_end), (name, category), flow, args);
         }
         Ok(self.settle()?)
     }
@@ -158,9 +147,7 @@ impl Out<'_, '_> {
         };
         let track = self.track(Place::Monitor(device, what));
         self.stats.events += 1;
-        self.chunk.counters.track.push(track);
-        self.chunk.counters.time_ns.push(time);
-        self.chunk.counters.value.push(value);
+        self.chunk.counters.push(track, time, value);
         Ok(self.settle()?)
     }
 
@@ -169,12 +156,7 @@ impl Out<'_, '_> {
         let first = self.chunk.args.key.len() as u32;
         let Chunk { args, strings, .. } = &mut self.chunk;
         for (at, (name, _)) in events.shown.iter().enumerate() {
-            let value = match row.get_ref(rows::FIRST_SHOWN + at)? {
-                ValueRef::Null => continue,
-                ValueRef::Integer(value) => Value::Integer(value),
-                ValueRef::Real(value) => Value::Float(value),
-                other => Value::Text(strings.push(&text(other).unwrap_or_default())),
-            };
+            let Some(value) = argument(row.get_ref(rows::FIRST_SHOWN + at)?, strings) else { continue };
             args.key.push(strings.intern(name));
             args.value.push(value);
         }

@@ -12,6 +12,7 @@ use rusqlite::types::ValueRef;
 
 use super::access::{MAGIC, Readable, wrong};
 use crate::Error;
+use crate::chunk::{Strings, Value};
 
 /// A table.
 #[derive(Clone, Debug)]
@@ -188,6 +189,16 @@ pub(crate) fn text(value: ValueRef<'_>) -> Option<String> {
         ValueRef::Real(number) => Some(number.to_string()),
         ValueRef::Null => None,
     }
+}
+
+/// A cell as an argument of an event; `None` for NULL.
+pub(crate) fn argument(value: ValueRef<'_>, strings: &mut Strings) -> Option<Value> {
+    Some(match value {
+        ValueRef::Null => return None,
+        ValueRef::Integer(value) => Value::Integer(value),
+        ValueRef::Real(value) => Value::Float(value),
+        other => Value::Text(strings.push(&text(other).unwrap_or_default())),
+    })
 }
 
 /// How SQLite writes the definition of each table that is not virtual, whatever its author wrote.

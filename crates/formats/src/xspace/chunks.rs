@@ -248,13 +248,7 @@ impl Reader<'_, '_> {
             Some(name) => strings.intern(name),
             None => strings.intern(&format!("event {}", times.metadata)),
         };
-        slices.track.push(track);
-        slices.start_ns.push(start_ns);
-        slices.end_ns.push(end_ns);
-        slices.name.push(name);
-        slices.category.push(Default::default());
-        slices.flow.push(Flow::default());
-        slices.args.push(args);
+        slices.push(track, (start_ns, end_ns), (name, Default::default()), Flow::default(), args);
         Ok(())
     }
 
